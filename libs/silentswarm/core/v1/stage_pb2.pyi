@@ -1,0 +1,87 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRANSPORT_UNSPECIFIED: _ClassVar[Transport]
+    TRANSPORT_AUTO: _ClassVar[Transport]
+    TRANSPORT_TUNNEL: _ClassVar[Transport]
+    TRANSPORT_P2P: _ClassVar[Transport]
+
+class Route(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROUTE_UNSPECIFIED: _ClassVar[Route]
+    ROUTE_DIRECT: _ClassVar[Route]
+    ROUTE_RELAY: _ClassVar[Route]
+    ROUTE_LOCAL: _ClassVar[Route]
+TRANSPORT_UNSPECIFIED: Transport
+TRANSPORT_AUTO: Transport
+TRANSPORT_TUNNEL: Transport
+TRANSPORT_P2P: Transport
+ROUTE_UNSPECIFIED: Route
+ROUTE_DIRECT: Route
+ROUTE_RELAY: Route
+ROUTE_LOCAL: Route
+
+class StageSpec(_message.Message):
+    __slots__ = ("model_id", "placement_id", "epoch", "stage_index", "stage_count", "layer_start", "layer_stop", "dtype", "context_tokens", "kv_tokens", "in_flight_max", "manifest_sha256")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    STAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAYER_START_FIELD_NUMBER: _ClassVar[int]
+    LAYER_STOP_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    placement_id: str
+    epoch: int
+    stage_index: int
+    stage_count: int
+    layer_start: int
+    layer_stop: int
+    dtype: str
+    context_tokens: int
+    kv_tokens: int
+    in_flight_max: int
+    manifest_sha256: str
+    def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ...) -> None: ...
+
+class StageStatus(_message.Message):
+    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_USED_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_RESERVED_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    spec: StageSpec
+    route: Route
+    sessions: int
+    kv_tokens_used: int
+    kv_tokens_reserved: int
+    requests: int
+    positions: int
+    idle_s: float
+    memory_bytes: int
+    frames_refused: int
+    tokens_per_s: float
+    first_token_s: float
+    kv_tokens_measured: int
+    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,140 @@
+from google.api import annotations_pb2 as _annotations_pb2
+from silentswarm.core.v1 import access_pb2 as _access_pb2
+from silentswarm.core.v1 import stage_pb2 as _stage_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PlacementState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PLACEMENT_STATE_UNSPECIFIED: _ClassVar[PlacementState]
+    PLACEMENT_STATE_PLANNED: _ClassVar[PlacementState]
+    PLACEMENT_STATE_LOADING: _ClassVar[PlacementState]
+    PLACEMENT_STATE_WIRING: _ClassVar[PlacementState]
+    PLACEMENT_STATE_READY: _ClassVar[PlacementState]
+    PLACEMENT_STATE_IDLE: _ClassVar[PlacementState]
+    PLACEMENT_STATE_FAILED: _ClassVar[PlacementState]
+    PLACEMENT_STATE_UNLOADED: _ClassVar[PlacementState]
+    PLACEMENT_STATE_RECOVERING: _ClassVar[PlacementState]
+PLACEMENT_STATE_UNSPECIFIED: PlacementState
+PLACEMENT_STATE_PLANNED: PlacementState
+PLACEMENT_STATE_LOADING: PlacementState
+PLACEMENT_STATE_WIRING: PlacementState
+PLACEMENT_STATE_READY: PlacementState
+PLACEMENT_STATE_IDLE: PlacementState
+PLACEMENT_STATE_FAILED: PlacementState
+PLACEMENT_STATE_UNLOADED: PlacementState
+PLACEMENT_STATE_RECOVERING: PlacementState
+
+class LoadModelRequest(_message.Message):
+    __slots__ = ("model_id", "num_stages", "fellow_ids", "transport", "context_tokens")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_IDS_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    num_stages: int
+    fellow_ids: _containers.RepeatedScalarFieldContainer[str]
+    transport: _stage_pb2.Transport
+    context_tokens: int
+    def __init__(self, model_id: _Optional[str] = ..., num_stages: _Optional[int] = ..., fellow_ids: _Optional[_Iterable[str]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., context_tokens: _Optional[int] = ...) -> None: ...
+
+class UnloadModelRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    def __init__(self, model_id: _Optional[str] = ...) -> None: ...
+
+class GetModelStatusRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    def __init__(self, model_id: _Optional[str] = ...) -> None: ...
+
+class WatchModelRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    def __init__(self, model_id: _Optional[str] = ...) -> None: ...
+
+class ModelStatus(_message.Message):
+    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    PROBE_LAP_MS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    state: PlacementState
+    reason: str
+    placement_id: str
+    epoch: int
+    stages: _containers.RepeatedCompositeFieldContainer[StagePlacement]
+    transport: _stage_pb2.Transport
+    in_flight_max: int
+    context_tokens: int
+    running: int
+    waiting: int
+    probe_lap_ms: float
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StagePlacement(_message.Message):
+    __slots__ = ("stage_index", "fellow_id", "fellow_name", "layer_start", "layer_stop", "weight_bytes", "kv_bytes", "working_bytes", "free_bytes", "route", "state", "step", "done", "total", "live", "fetched_bytes")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_NAME_FIELD_NUMBER: _ClassVar[int]
+    LAYER_START_FIELD_NUMBER: _ClassVar[int]
+    LAYER_STOP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    fellow_id: str
+    fellow_name: str
+    layer_start: int
+    layer_stop: int
+    weight_bytes: int
+    kv_bytes: int
+    working_bytes: int
+    free_bytes: int
+    route: _stage_pb2.Route
+    state: str
+    step: str
+    done: int
+    total: int
+    live: _stage_pb2.StageStatus
+    fetched_bytes: int
+    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., working_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., state: _Optional[str] = ..., step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., live: _Optional[_Union[_stage_pb2.StageStatus, _Mapping]] = ..., fetched_bytes: _Optional[int] = ...) -> None: ...
+
+class ListServingRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListServingResponse(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ModelStatus]
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelStatus, _Mapping]]] = ...) -> None: ...

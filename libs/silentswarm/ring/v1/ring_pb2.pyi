@@ -1,0 +1,117 @@
+from silentswarm.core.v1 import access_pb2 as _access_pb2
+from silentswarm.core.v1 import generation_pb2 as _generation_pb2
+from silentswarm.core.v1 import reason_pb2 as _reason_pb2
+from silentswarm.core.v1 import tensor_pb2 as _tensor_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LinkRequest(_message.Message):
+    __slots__ = ("hello", "batch")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    batch: FrameBatch
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[FrameBatch, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("wire_version", "placement_id", "epoch", "from_stage", "to_stage")
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FROM_STAGE_FIELD_NUMBER: _ClassVar[int]
+    TO_STAGE_FIELD_NUMBER: _ClassVar[int]
+    wire_version: int
+    placement_id: str
+    epoch: int
+    from_stage: int
+    to_stage: int
+    def __init__(self, wire_version: _Optional[int] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., from_stage: _Optional[int] = ..., to_stage: _Optional[int] = ...) -> None: ...
+
+class LinkResponse(_message.Message):
+    __slots__ = ("welcome",)
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("frame_bytes_max",)
+    FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    frame_bytes_max: int
+    def __init__(self, frame_bytes_max: _Optional[int] = ...) -> None: ...
+
+class FrameBatch(_message.Message):
+    __slots__ = ("epoch", "frames")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    frames: _containers.RepeatedCompositeFieldContainer[Frame]
+    def __init__(self, epoch: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("session", "pos", "hidden", "sampled", "end", "failure", "traces")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    POS_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    SAMPLED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    pos: int
+    hidden: Hidden
+    sampled: Sampled
+    end: End
+    failure: Failure
+    traces: _containers.RepeatedCompositeFieldContainer[Trace]
+    def __init__(self, session: _Optional[int] = ..., pos: _Optional[int] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., sampled: _Optional[_Union[Sampled, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ...) -> None: ...
+
+class Hidden(_message.Message):
+    __slots__ = ("hidden", "sampling", "sample", "probe")
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    hidden: _tensor_pb2.Tensor
+    sampling: _generation_pb2.Sampling
+    sample: bool
+    probe: bool
+    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ...) -> None: ...
+
+class Sampled(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class End(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("reason", "message", "stage_index")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    reason: _reason_pb2.Reason
+    message: str
+    stage_index: int
+    def __init__(self, reason: _Optional[_Union[_reason_pb2.Reason, str]] = ..., message: _Optional[str] = ..., stage_index: _Optional[int] = ...) -> None: ...
+
+class Trace(_message.Message):
+    __slots__ = ("stage_index", "compute_us", "layer_start", "layer_stop", "received_bytes")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_US_FIELD_NUMBER: _ClassVar[int]
+    LAYER_START_FIELD_NUMBER: _ClassVar[int]
+    LAYER_STOP_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    compute_us: int
+    layer_start: int
+    layer_stop: int
+    received_bytes: int
+    def __init__(self, stage_index: _Optional[int] = ..., compute_us: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., received_bytes: _Optional[int] = ...) -> None: ...

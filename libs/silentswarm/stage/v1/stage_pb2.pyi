@@ -1,0 +1,141 @@
+from silentswarm.core.v1 import access_pb2 as _access_pb2
+from silentswarm.core.v1 import generation_pb2 as _generation_pb2
+from silentswarm.core.v1 import stage_pb2 as _stage_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LoadRequest(_message.Message):
+    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host")
+    class TensorFilesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIR_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FILES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RING_BIND_HOST_FIELD_NUMBER: _ClassVar[int]
+    spec: _stage_pb2.StageSpec
+    model_dir: str
+    tensor_files: _containers.ScalarMap[str, str]
+    device: str
+    threads: int
+    prefill_chunk_tokens: int
+    ring_bind_host: str
+    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ...) -> None: ...
+
+class LoadEvent(_message.Message):
+    __slots__ = ("progress", "loaded")
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    LOADED_FIELD_NUMBER: _ClassVar[int]
+    progress: LoadProgress
+    loaded: Loaded
+    def __init__(self, progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ...) -> None: ...
+
+class LoadProgress(_message.Message):
+    __slots__ = ("step", "done", "total")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    step: str
+    done: int
+    total: int
+    def __init__(self, step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class Loaded(_message.Message):
+    __slots__ = ("ring_port", "weight_bytes", "kv_bytes_per_token", "kv_tokens_measured", "memory_peak_bytes")
+    RING_PORT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ring_port: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    kv_tokens_measured: int
+    memory_peak_bytes: int
+    def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ...) -> None: ...
+
+class WireRequest(_message.Message):
+    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    RELAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_ROUTE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    route: _stage_pb2.Route
+    next_addresses: _containers.RepeatedScalarFieldContainer[str]
+    relay_address: str
+    previous_route: _stage_pb2.Route
+    timeout_ms: int
+    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class WireResponse(_message.Message):
+    __slots__ = ("connected", "failure", "address")
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    connected: bool
+    failure: str
+    address: str
+    def __init__(self, connected: _Optional[bool] = ..., failure: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class ProbeRequest(_message.Message):
+    __slots__ = ("timeout_ms",)
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    def __init__(self, timeout_ms: _Optional[int] = ...) -> None: ...
+
+class ProbeResponse(_message.Message):
+    __slots__ = ("lap_ms", "stage_ms")
+    LAP_MS_FIELD_NUMBER: _ClassVar[int]
+    STAGE_MS_FIELD_NUMBER: _ClassVar[int]
+    lap_ms: float
+    stage_ms: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, lap_ms: _Optional[float] = ..., stage_ms: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class GenerateRequest(_message.Message):
+    __slots__ = ("request_id", "generation")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    generation: _generation_pb2.Generation
+    def __init__(self, request_id: _Optional[str] = ..., generation: _Optional[_Union[_generation_pb2.Generation, _Mapping]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchFaultsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Fault(_message.Message):
+    __slots__ = ("kind", "epoch", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    epoch: int
+    message: str
+    def __init__(self, kind: _Optional[str] = ..., epoch: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

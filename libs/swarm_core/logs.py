@@ -1,0 +1,28 @@
+"""Logs of every process: one structured line an event, on stderr. No secret is ever a field."""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> None:
+    """Set up structlog once, at start-up. SWARM_LOG_LEVEL and SWARM_LOG_JSON choose level and form."""
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping().get(level.upper(), 20)),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)

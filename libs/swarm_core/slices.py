@@ -1,0 +1,77 @@
+"""Which tensors of a model belong to which stage. Pure: names and numbers only."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from swarm_core.errors import ServableCorrupt
+from swarm_core.manifest import Manifest
+
+EMBEDDING = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
+HEAD = "lm_head.weight"
+_LAYER = re.compile(r"^model\.layers\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class LayerRange:
+    """A stage's place in the model, half open."""
+
+    layer_start: int
+    layer_stop: int
+    layer_count: int
+
+    @property
+    def is_first(self) -> bool:
+        """Holds the embeddings."""
+        return self.layer_start == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Holds the final norm and the head."""
+        return self.layer_stop == self.layer_count
+
+
+def layer_of(tensor: str) -> int | None:
+    """The layer a tensor belongs to; None for embeddings, final norm and head."""
+    match = _LAYER.match(tensor)
+    return int(match.group(1)) if match else None
+
+
+def slice_tensors(manifest: Manifest, layers: LayerRange) -> list[str]:
+    """Names of the tensors a stage needs, in the manifest's order.
+
+    The last stage of a model with tied embeddings needs the embeddings as its head.
+    Raises ServableCorrupt when one that must exist is missing.
+    """
+    wanted: list[str] = []
+    seen_layers: set[int] = set()
+    for tensor in manifest.tensors:
+        layer = layer_of(tensor)
+        if layer is not None:
+            if layers.layer_start <= layer < layers.layer_stop:
+                wanted.append(tensor)
+                seen_layers.add(layer)
+        elif tensor in _ends(manifest, layers):
+            wanted.append(tensor)
+    missing = set(range(layers.layer_start, layers.layer_stop)) - seen_layers
+    missing_ends = _ends(manifest, layers) - set(wanted)
+    if missing or missing_ends:
+        lacking = [f"layer {layer}" for layer in sorted(missing)] + sorted(missing_ends)
+        raise ServableCorrupt(f"model {manifest.model_id} lacks {', '.join(lacking)}")
+    return wanted
+
+
+def sum_bytes(manifest: Manifest, tensors: Iterable[str]) -> int:
+    """Bytes of these tensors as stored."""
+    return sum(manifest.tensors[tensor].size_bytes for tensor in tensors)
+
+
+def _ends(manifest: Manifest, layers: LayerRange) -> set[str]:
+    """Tensors outside the layers that this stage needs."""
+    ends: set[str] = set()
+    if layers.is_first:
+        ends.add(EMBEDDING)
+    if layers.is_last:
+        ends |= {FINAL_NORM, EMBEDDING if manifest.tied_embeddings else HEAD}
+    return ends

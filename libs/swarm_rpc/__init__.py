@@ -1,0 +1,1 @@
+"""gRPC as every process uses it: channels, servers, policy, errors, and JSON routes from descriptors."""

@@ -1,0 +1,25 @@
+"""Numbers every channel and server agrees on."""
+
+KEEPALIVE_MS = 20_000  # a home router forgets an idle TCP mapping after minutes; both ends ping well before
+KEEPALIVE_TIMEOUT_MS = 10_000  # a half-open link is noticed after at most both together
+MESSAGE_BYTES_MAX = 4 * 2**20  # control messages; bulk data is chunked below it
+FRAME_BYTES_MAX = 64 * 2**20  # a 1,024-token prompt piece of an 8,192-wide float32 model is 32 MiB
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+SERVER_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),  # two processes on one port would each get half the calls; the second must fail
+    ("grpc.max_metadata_size", 16 * 1024),
+)
+
+
+def message_options(bytes_max: int) -> tuple[tuple[str, int], ...]:
+    """Options that allow messages up to this size, in bytes, both ways."""
+    return (("grpc.max_receive_message_length", bytes_max), ("grpc.max_send_message_length", bytes_max))

@@ -1,0 +1,1 @@
+"""Tensors and hashes as bytes. numpy only."""

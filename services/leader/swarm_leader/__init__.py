@@ -1,0 +1,1 @@
+"""The control plane: decides, records, dispatches. Never imports torch."""

@@ -1,0 +1,1 @@
+"""Decisions without I/O: the standard library and swarm_core only."""

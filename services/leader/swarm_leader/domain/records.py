@@ -1,0 +1,100 @@
+"""What the leader remembers over a restart. Plain facts; the store writes them, flows decide them."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class PlacementState(StrEnum):
+    """Where a placement stands; the same words as leader.v1.PlacementState."""
+
+    PLANNED = "planned"
+    LOADING = "loading"
+    WIRING = "wiring"
+    READY = "ready"
+    IDLE = "idle"
+    FAILED = "failed"
+    UNLOADED = "unloaded"
+    RECOVERING = "recovering"
+
+    @property
+    def holds_memory(self) -> bool:
+        """Fellows hold, or are about to hold, stages of it."""
+        return self in (PlacementState.LOADING, PlacementState.WIRING, PlacementState.READY, PlacementState.RECOVERING)
+
+
+class Transport(StrEnum):
+    """How the stages of a ring reach each other."""
+
+    AUTO = "auto"
+    TUNNEL = "tunnel"
+    P2P = "p2p"
+
+
+class Route(StrEnum):
+    """One way from a stage to the next."""
+
+    UNKNOWN = "unknown"
+    DIRECT = "direct"
+    RELAY = "relay"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class FellowRecord:
+    """One machine, for good. hardware and capabilities: serialised core.v1 messages, opaque to the domain's store."""
+
+    fellow_id: str
+    identity: str
+    name: str
+    version: str
+    hardware: bytes
+    capabilities: bytes
+    joined_s: float
+    deleted: bool = False
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage of a placement: which fellow, which layers, what it was planned to take."""
+
+    stage_index: int
+    fellow_id: str
+    layer_start: int
+    layer_stop: int
+    weight_bytes: int
+    kv_bytes: int
+    working_bytes: int
+    free_bytes: int | None
+    route: Route = Route.UNKNOWN
+    state: str = "planned"  # "planned", "loading", "loaded", "lost", "ended"
+
+
+@dataclass(frozen=True)
+class PlacementRecord:
+    """One load of a model, over its whole life. Every write of a state also appends to the log."""
+
+    placement_id: str
+    model_id: str
+    manifest_sha256: str
+    epoch: int
+    state: PlacementState
+    reason: str
+    transport: Transport
+    dtype: str
+    context_tokens: int
+    kv_tokens: int
+    in_flight_max: int
+    created_s: float
+    stages: tuple[StageRecord, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class LedgerEvent:
+    """One line of the append-only log."""
+
+    sequence: int
+    placement_id: str
+    epoch: int
+    at_s: float
+    what: str
