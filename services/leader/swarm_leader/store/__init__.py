@@ -1,0 +1,5 @@
+"""The leader's database: fellows and placements, on SQLite or PostgreSQL. Decides nothing."""
+
+from swarm_leader.store.database import Store, open_store
+
+__all__ = ["Store", "open_store"]

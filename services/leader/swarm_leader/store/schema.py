@@ -1,0 +1,80 @@
+"""The tables. Their history is in migrations/; a test holds the two together."""
+
+import sqlalchemy as sa
+
+_NAMES = {
+    "pk": "pk_%(table_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+}
+metadata = sa.MetaData(naming_convention=_NAMES)
+_Counter = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # only INTEGER counts up by itself on SQLite
+
+fellows = sa.Table(
+    "fellows",
+    metadata,
+    sa.Column("fellow_id", sa.Text, primary_key=True),
+    sa.Column("identity", sa.Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("hardware", sa.LargeBinary, nullable=False),
+    sa.Column("capabilities", sa.LargeBinary, nullable=False),
+    sa.Column("joined_s", sa.Double, nullable=False),
+    sa.Column("deleted", sa.Boolean, nullable=False),
+)
+
+placements = sa.Table(
+    "placements",
+    metadata,
+    sa.Column("placement_id", sa.Text, primary_key=True),
+    sa.Column("model_id", sa.Text, nullable=False, index=True),
+    sa.Column("manifest_sha256", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("transport", sa.Text, nullable=False),
+    sa.Column("dtype", sa.Text, nullable=False),
+    sa.Column("context_tokens", sa.BigInteger, nullable=False),
+    sa.Column("kv_tokens", sa.BigInteger, nullable=False),
+    sa.Column("in_flight_max", sa.BigInteger, nullable=False),
+    sa.Column("created_s", sa.Double, nullable=False),
+    sa.Column("notes", sa.JSON, nullable=False),
+)
+
+placement_stages = sa.Table(
+    "placement_stages",
+    metadata,
+    sa.Column("placement_id", sa.Text, sa.ForeignKey("placements.placement_id"), primary_key=True),
+    sa.Column("stage_index", sa.Integer, primary_key=True, autoincrement=False),
+    # Not a foreign key: the ledger outlives the machine's row and may name one that never came back.
+    sa.Column("fellow_id", sa.Text, nullable=False),
+    sa.Column("layer_start", sa.Integer, nullable=False),
+    sa.Column("layer_stop", sa.Integer, nullable=False),
+    sa.Column("weight_bytes", sa.BigInteger, nullable=False),
+    sa.Column("kv_bytes", sa.BigInteger, nullable=False),
+    sa.Column("working_bytes", sa.BigInteger, nullable=False),
+    sa.Column("free_bytes", sa.BigInteger, nullable=True),
+    sa.Column("route", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+)
+
+# Append-only: triggers of the first migration refuse UPDATE and DELETE.
+placement_events = sa.Table(
+    "placement_events",
+    metadata,
+    sa.Column("sequence", _Counter, primary_key=True, autoincrement=True),
+    sa.Column("placement_id", sa.Text, sa.ForeignKey("placements.placement_id"), nullable=False, index=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("at_s", sa.Double, nullable=False),
+    sa.Column("what", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# One row that is_writable overwrites: a write that changes nothing would not touch the disk.
+write_probe = sa.Table(
+    "write_probe",
+    metadata,
+    sa.Column("probe", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at_s", sa.Double, nullable=False),
+)

@@ -1,0 +1,57 @@
+"""Records to store, with every field set to something that is not its default."""
+
+from typing import Any
+
+from swarm_leader.domain.records import FellowRecord, PlacementRecord, PlacementState, Route, StageRecord, Transport
+
+
+def fellow(number: int = 1, **changes: Any) -> FellowRecord:
+    """A machine; `changes` replace fields."""
+    facts: dict[str, Any] = {
+        "fellow_id": f"f{number}",
+        "identity": f"identity-{number}",
+        "name": f"Rechner Nr. {number} \N{DESKTOP COMPUTER}",
+        "version": "0.1.0",
+        "hardware": b"\x00\xff\x01hardware",
+        "capabilities": b"\x0a\x00",
+        "joined_s": 1_760_000_000.125,
+    }
+    return FellowRecord(**facts | changes)
+
+
+def stage(index: int = 0, **changes: Any) -> StageRecord:
+    """A stage with numbers beyond 32 bits."""
+    facts: dict[str, Any] = {
+        "stage_index": index,
+        "fellow_id": f"f{index + 1}",
+        "layer_start": index * 15,
+        "layer_stop": index * 15 + 15,
+        "weight_bytes": 70 * 2**30,
+        "kv_bytes": 5 * 2**30,
+        "working_bytes": 2**28,
+        "free_bytes": None if index else 141 * 2**30,
+        "route": Route.RELAY,
+        "state": "loading",
+    }
+    return StageRecord(**facts | changes)
+
+
+def placement(model_id: str = "org/model", epoch: int = 1, **changes: Any) -> PlacementRecord:
+    """A placement over two stages; its id follows from model and epoch."""
+    facts: dict[str, Any] = {
+        "placement_id": f"p-{model_id}-{epoch}",
+        "model_id": model_id,
+        "manifest_sha256": "ab" * 32,
+        "epoch": epoch,
+        "state": PlacementState.LOADING,
+        "reason": "",
+        "transport": Transport.AUTO,
+        "dtype": "bfloat16",
+        "context_tokens": 4096,
+        "kv_tokens": 16384,
+        "in_flight_max": 8,
+        "created_s": 1_760_000_000.5 + epoch,
+        "stages": (stage(0), stage(1)),
+        "notes": ("one fellow declares no fp8", "zwei: \u00fc"),
+    }
+    return PlacementRecord(**facts | changes)

@@ -1,0 +1,63 @@
+"""The schema: made once, the same in code and migrations, and never downgraded by accident."""
+
+import asyncio
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy.ext.asyncio import create_async_engine
+from swarm_core.errors import BadRequest
+from swarm_leader.store import open_store
+from swarm_leader.store.address import parse_address
+from swarm_leader.store.migrate import newest_revision
+from swarm_leader.store.schema import metadata
+
+from tests.integration.store.rows import fellow
+
+
+async def test_the_migrations_make_exactly_the_tables_of_the_code(database_url: str):
+    await (await open_store(database_url)).close()
+    engine = create_async_engine(parse_address(database_url).url)
+
+    def differences(connection: sa.Connection) -> list[object]:
+        return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
+
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+    await engine.dispose()
+
+
+async def test_a_missing_column_would_be_noticed(database_url: str):
+    await (await open_store(database_url)).close()
+    engine = create_async_engine(parse_address(database_url).url)
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql("ALTER TABLE fellows DROP COLUMN version")
+        changes = await connection.run_sync(lambda sync: compare_metadata(MigrationContext.configure(sync), metadata))
+    await engine.dispose()
+
+    assert [change[0] for change in changes] == ["add_column"]
+
+
+async def test_opening_at_once_makes_the_schema_once(database_url: str):
+    stores = await asyncio.gather(*(open_store(database_url) for _ in range(4)))
+    await stores[0].fellows.save(fellow(1))
+
+    assert await stores[3].fellows.all() == [fellow(1)]
+    for store in stores:
+        await store.close()
+
+
+async def test_a_database_newer_than_the_code_is_refused(database_url: str):
+    await (await open_store(database_url)).close()
+    engine = create_async_engine(parse_address(database_url).url)
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(BadRequest, match="newer version") as refused:
+        await open_store(database_url)
+    assert refused.value.facts["schema"] == "9999"
+    assert refused.value.facts["newest_known"] == newest_revision()
+    async with engine.connect() as connection:
+        assert (await connection.exec_driver_sql("SELECT version_num FROM alembic_version")).scalar() == "9999"
+    await engine.dispose()
