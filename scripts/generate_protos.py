@@ -52,7 +52,9 @@ def main() -> None:
         generate(out)
         if check:
             stale = differences(out / "silentswarm", GENERATED / "silentswarm")
-            sys.exit(f"generated code is not of these protos: {', '.join(stale)}; run {Path(__file__).name}" if stale else 0)
+            sys.exit(
+                f"generated code is not of these protos: {', '.join(stale)}; run {Path(__file__).name}" if stale else 0
+            )
         shutil.rmtree(GENERATED / "silentswarm", ignore_errors=True)
         shutil.copytree(out / "silentswarm", GENERATED / "silentswarm")
 

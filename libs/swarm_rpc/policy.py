@@ -4,7 +4,11 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 from silentswarm.core.v1 import access_pb2
 
-_SHARED_SERVICES = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection"}
+_SHARED_SERVICES = {
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1alpha.ServerReflection",
+    "grpc.reflection.v1.ServerReflection",
+}
 
 
 def find_method(full_method: str) -> MethodDescriptor | None:

@@ -43,7 +43,9 @@ def listen(server: grpc.aio.Server, address: str) -> int:
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise BadRequest(f"cannot listen on {address}: the port is taken or not on this machine", field="port") from error
+        raise BadRequest(
+            f"cannot listen on {address}: the port is taken or not on this machine", field="port"
+        ) from error
     if port == 0:
         raise BadRequest(f"cannot listen on {address}: the port is taken or not on this machine", field="port")
     return port

@@ -1,0 +1,1 @@
+"""One loaded stage of one model: the only process that imports torch."""

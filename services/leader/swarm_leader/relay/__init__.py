@@ -1,0 +1,1 @@
+"""Forwards frames between stages that cannot reach each other. Knows channels and epochs, no models."""

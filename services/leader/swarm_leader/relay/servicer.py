@@ -1,0 +1,92 @@
+"""relay.v1.Relay: attach, then move payloads one way. Thin: the rules are in lane and board."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
+from swarm_core.errors import BadRequest
+from swarm_rpc.race import run_until_first
+
+from swarm_leader.relay.board import LaneBoard
+from swarm_leader.relay.lane import Lane, LaneLimits
+
+ATTACH_TIMEOUT_S = 10.0
+NAME_MAX = 128
+
+
+class RelayServicer(relay_pb2_grpc.RelayServicer):
+    """One stream an end of a lane."""
+
+    def __init__(self, limits: LaneLimits | None = None) -> None:
+        self._limits = limits or LaneLimits()
+        self.board = LaneBoard(self._limits)
+
+    async def Attach(
+        self, requests: AsyncIterator[relay_pb2.AttachRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[relay_pb2.AttachResponse]:
+        attach = await _read_attach(requests)
+        role = "sender" if attach.role == relay_pb2.ROLE_SENDER else "receiver"
+        lane = await self.board.attach(attach.lane, attach.channel, attach.epoch, role)
+        try:
+            accepted = relay_pb2.Attached(payload_bytes_max=self._limits.payload_bytes_max)
+            yield relay_pb2.AttachResponse(attached=accepted)
+            if role == "sender":
+                await _take_all(lane, requests)
+                return
+            async for payload in _give_all(lane, requests):
+                yield relay_pb2.AttachResponse(payload=payload)
+        finally:
+            await lane.lose(role)
+
+
+async def _read_attach(requests: AsyncIterator[relay_pb2.AttachRequest]) -> relay_pb2.Attach:
+    """The first message, checked. Raises BadRequest."""
+    try:
+        async with asyncio.timeout(ATTACH_TIMEOUT_S):
+            first = await anext(aiter(requests))
+    except (TimeoutError, StopAsyncIteration):
+        raise BadRequest(f"no Attach within {ATTACH_TIMEOUT_S:g} s", field="attach") from None
+    attach = first.attach
+    if first.WhichOneof("body") != "attach" or attach.role == relay_pb2.ROLE_UNSPECIFIED:
+        raise BadRequest("the first message must be an Attach with a role", field="attach")
+    if not attach.epoch or not 0 < len(attach.lane) <= NAME_MAX or not 0 < len(attach.channel) <= NAME_MAX:
+        raise BadRequest(
+            f"an Attach names lane and channel in 1..{NAME_MAX} characters and an epoch from 1", field="lane"
+        )
+    return attach
+
+
+async def _take_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]) -> None:
+    """Queue what the sender sends, until it stops or the lane ends."""
+
+    async def take() -> None:
+        async for request in requests:
+            await lane.put(request.payload)
+
+    async def watch() -> None:
+        # An idle sender is not in put(); it must hear of the receiver's end all the same.
+        await lane.wait_ended()
+
+    await run_until_first(take(), watch())
+
+
+async def _give_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]) -> AsyncIterator[bytes]:
+    """What the receiver gets, until the lane ends or the receiver closes its side."""
+    closed = asyncio.ensure_future(_drain(requests))
+    try:
+        while True:
+            getting = asyncio.ensure_future(lane.get())
+            await asyncio.wait({getting, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                getting.cancel()
+                return
+            yield getting.result()
+    finally:
+        closed.cancel()
+
+
+async def _drain(requests: AsyncIterator[relay_pb2.AttachRequest]) -> None:
+    """A receiver sends nothing more; this returns when it closes."""
+    async for _ in requests:
+        pass

@@ -1,0 +1,53 @@
+"""How many positions the KV of all sessions may take. Pure arithmetic."""
+
+from dataclasses import dataclass, field
+
+from swarm_core.errors import ContextTooLong
+
+SHARE_OF_FREE = 0.85  # the rest is for what the allocator cannot hand out; specification, "Admission by tokens"
+WORKING_BYTES = 300 * 2**20  # passing buffers of one forward; same source
+
+
+def measured_kv_tokens(free_bytes: int, kv_bytes_per_token: int) -> int:
+    """Positions that fit into what is free after the load, tokens; never negative."""
+    return max(0, int(free_bytes * SHARE_OF_FREE) - WORKING_BYTES) // max(1, kv_bytes_per_token)
+
+
+@dataclass
+class KvBudget:
+    """Reservations of sessions: the most each cache can grow to, from admission to end."""
+
+    tokens: int
+    context_tokens: int
+    reserved: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Reserved by all sessions."""
+        return sum(self.reserved.values())
+
+    def check(self, prompt_tokens: int, new_tokens_max: int) -> None:
+        """Refuse what can never fit, before any compute. Raises ContextTooLong with both numbers."""
+        needed = prompt_tokens + new_tokens_max
+        limit = min(self.tokens, self.context_tokens)
+        if needed > limit:
+            raise ContextTooLong(
+                f"this conversation needs {needed} tokens ({prompt_tokens} of prompt and {new_tokens_max} to generate); "
+                f"the ring serving this model holds {limit}",
+                needed_tokens=needed,
+                budget_tokens=limit,
+                prompt_tokens=prompt_tokens,
+            )
+
+    def fits(self, needed_tokens: int) -> bool:
+        """Whether a reservation fits beside the others now."""
+        return self.reserved_tokens + needed_tokens <= self.tokens
+
+    def reserve(self, session: int, needed_tokens: int) -> None:
+        """Take tokens for a session."""
+        assert self.fits(needed_tokens)
+        self.reserved[session] = needed_tokens
+
+    def release(self, session: int) -> None:
+        """Give a session's tokens back."""
+        self.reserved.pop(session, None)

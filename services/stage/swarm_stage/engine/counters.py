@@ -1,0 +1,18 @@
+"""What a stage counts. Written by the engine thread alone, read by anyone."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Counters:
+    """Totals since load, and the live figures of now."""
+
+    requests: int = 0
+    positions: int = 0
+    frames_refused: int = 0
+    sessions: int = 0
+    kv_tokens_used: int = 0
+    kv_tokens_reserved: int = 0
+    last_busy_s: float = 0.0
+    tokens_per_s: float | None = None
+    first_token_s: float | None = None

@@ -1,0 +1,58 @@
+"""What the engine asks of a model: a batch of steps in, an outcome for each out. No torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from silentswarm.core.v1 import generation_pb2, tensor_pb2
+from swarm_core.errors import SwarmError
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Consecutive positions of one session, from `pos`.
+
+    ids on stage 0, hidden on every other. sampling: on the stage that holds the head. sample: the token after the last
+    position is wanted.
+    """
+
+    session: int
+    pos: int
+    ids: Sequence[int] | None = None
+    hidden: tensor_pb2.Tensor | None = None
+    sampling: generation_pb2.Sampling | None = None
+    sample: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a step: hidden states for the next stage, or (last stage) a token if one was wanted, or an error."""
+
+    compute_us: int
+    hidden: tensor_pb2.Tensor | None = None
+    token: int | None = None
+    error: SwarmError | None = None
+
+
+class Compute(Protocol):
+    """A slice of a model with the KV of its sessions. Only the engine thread calls it."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Ids are below this."""
+
+    def open(self, session: int) -> None:
+        """Begin a session with an empty cache."""
+
+    def close(self, session: int) -> None:
+        """Free a session's cache; unknown ones are ignored."""
+
+    def held_tokens(self) -> int:
+        """Positions held for all sessions."""
+
+    def forward(self, steps: Sequence[Step]) -> list[Outcome]:
+        """Run the steps, one outcome each, in order; at most one step a session.
+
+        A session that holds more than `pos` is cropped first; one that holds less gets BadFrame. An error is its own
+        session's alone.
+        """

@@ -1,0 +1,177 @@
+"""Direct links: this stage dials the next one and is dialled by the previous one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+import grpc
+from silentswarm.ring.v1 import ring_pb2, ring_pb2_grpc
+from swarm_core.errors import BadRequest, LinkBroken, Reason, StaleEpoch, SwarmError
+from swarm_rpc.channel import dial
+from swarm_rpc.errors import error_of
+from swarm_rpc.limits import FRAME_BYTES_MAX
+from swarm_rpc.race import run_until_first
+
+from swarm_stage.ring.link import WIRE_VERSION, RingPlace
+
+HELLO_TIMEOUT_S = 2.0  # a reachable stage answers a hello in milliseconds
+UNREACHABLE_AFTER_S = 3.0  # a home router that drops packets never answers; the relay is waiting
+RETRY_S = 0.05
+MESSAGE_BYTES_MAX = FRAME_BYTES_MAX + 64 * 1024  # a frame's tensor and what is around it
+
+
+class DirectLink:
+    """An accepted Ring.Link call to the next stage."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: grpc.aio.StreamStreamCall, address: str) -> None:
+        self.address = address
+        self._channel = channel
+        self._call = call
+
+    async def send(self, batch: ring_pb2.FrameBatch) -> None:
+        try:
+            await self._call.write(ring_pb2.LinkRequest(batch=batch))
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise LinkBroken(f"the link to {self.address} broke while sending") from error
+
+    async def wait_broken(self) -> str:
+        try:
+            while await self._call.read() is not grpc.aio.EOF:
+                pass
+            return f"{self.address} closed the link"
+        except grpc.RpcError as error:
+            return f"{self.address}: {error_of(error).message}"
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+async def dial_next(place: RingPlace, epoch: int, addresses: Sequence[str], timeout_s: float) -> DirectLink:
+    """Reach the next stage at the first address that answers.
+
+    A stage that answers but has not joined this epoch yet is asked again until timeout_s; one that does not answer is
+    given up after UNREACHABLE_AFTER_S. Raises LinkBroken that lists what was tried.
+    """
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    refusals: dict[str, str] = {}
+    while addresses:
+        answered = False
+        for address in addresses:
+            try:
+                return await _hello(place, epoch, address)
+            except SwarmError as error:
+                refusals[address] = error.message
+                answered = answered or error.why is Reason.STALE_EPOCH
+        elapsed_s = loop.time() - started_s
+        if elapsed_s > timeout_s or (not answered and elapsed_s > min(timeout_s, UNREACHABLE_AFTER_S)):
+            break
+        await asyncio.sleep(RETRY_S)
+    tried = "; ".join(f"{address}: {why}" for address, why in refusals.items()) or "it listens nowhere"
+    raise LinkBroken(f"stage {place.next_stage} is not reachable directly ({tried})", stage=place.next_stage)
+
+
+async def _hello(place: RingPlace, epoch: int, address: str) -> DirectLink:
+    """One try. Raises LinkBroken, or what the other side refused with."""
+    channel = dial(address, MESSAGE_BYTES_MAX)
+    call = ring_pb2_grpc.RingStub(channel).Link()
+    hello = ring_pb2.Hello(
+        wire_version=WIRE_VERSION,
+        placement_id=place.placement_id,
+        epoch=epoch,
+        from_stage=place.stage_index,
+        to_stage=place.next_stage,
+    )
+    try:
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            await call.write(ring_pb2.LinkRequest(hello=hello))
+            answer = await call.read()
+        if answer is not grpc.aio.EOF:
+            return DirectLink(channel, call, address)
+        failure: SwarmError = LinkBroken("closed the link instead of a welcome")
+    except TimeoutError:
+        failure = LinkBroken(f"no answer within {HELLO_TIMEOUT_S:g} s")
+    except (grpc.RpcError, asyncio.InvalidStateError):
+        failure = await _refusal(call)
+    call.cancel()
+    await channel.close()
+    raise failure
+
+
+async def _refusal(call: grpc.aio.StreamStreamCall) -> SwarmError:
+    """What a call that failed says."""
+    try:
+        await call.wait_for_connection()
+        await call.read()
+    except grpc.RpcError as error:
+        return error_of(error)
+    except (asyncio.InvalidStateError, asyncio.CancelledError):
+        pass
+    return LinkBroken("the call was ended")
+
+
+class IncomingLinks(Protocol):
+    """Who takes what the previous stage sends."""
+
+    def accept(self, epoch: int) -> None:
+        """Raises StaleEpoch unless a direct link of this epoch is awaited now."""
+
+    async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
+        """Take one batch."""
+
+    async def wait_over(self, epoch: int) -> None:
+        """Return when this epoch is over here."""
+
+    def incoming_ended(self, epoch: int, why: str) -> None:
+        """The previous stage's link of this epoch is gone."""
+
+
+class RingServicer(ring_pb2_grpc.RingServicer):
+    """Takes the previous stage's link."""
+
+    def __init__(self, place: RingPlace, incoming: IncomingLinks) -> None:
+        self._place = place
+        self._incoming = incoming
+
+    async def Link(
+        self, requests: AsyncIterator[ring_pb2.LinkRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[ring_pb2.LinkResponse]:
+        hello = await _read_hello(requests)
+        self._check(hello)
+        self._incoming.accept(hello.epoch)
+        try:
+            yield ring_pb2.LinkResponse(welcome=ring_pb2.Welcome(frame_bytes_max=FRAME_BYTES_MAX))
+            await run_until_first(self._take_all(hello.epoch, requests), self._incoming.wait_over(hello.epoch))
+        finally:
+            self._incoming.incoming_ended(hello.epoch, f"stage {hello.from_stage} closed the link")
+
+    async def _take_all(self, epoch: int, requests: AsyncIterator[ring_pb2.LinkRequest]) -> None:
+        async for request in requests:
+            await self._incoming.deliver(epoch, request.batch)
+
+    def _check(self, hello: ring_pb2.Hello) -> None:
+        place = self._place
+        if hello.wire_version != WIRE_VERSION:
+            raise BadRequest(
+                f"wire version {hello.wire_version}; this stage speaks {WIRE_VERSION}", field="wire_version"
+            )
+        if hello.placement_id != place.placement_id:
+            raise StaleEpoch(f"this stage serves placement {place.placement_id}, not {hello.placement_id}")
+        if (hello.from_stage, hello.to_stage) != (place.previous_stage, place.stage_index):
+            raise BadRequest(
+                f"stage {hello.from_stage} dialled stage {hello.to_stage}; this is stage {place.stage_index}, "
+                f"which hears from stage {place.previous_stage}",
+                field="to_stage",
+            )
+
+
+async def _read_hello(requests: AsyncIterator[ring_pb2.LinkRequest]) -> ring_pb2.Hello:
+    try:
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            first = await anext(aiter(requests))
+    except (TimeoutError, StopAsyncIteration):
+        raise BadRequest(f"no hello within {HELLO_TIMEOUT_S:g} s", field="hello") from None
+    if first.WhichOneof("body") != "hello":
+        raise BadRequest("the first message of a link must be a hello", field="hello")
+    return first.hello

@@ -1,0 +1,53 @@
+"""What a stage needs of a link, whichever way it goes. No I/O."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from silentswarm.ring.v1 import ring_pb2
+
+WIRE_VERSION = 1
+
+# Takes a batch of an epoch; waits while the engine is behind, which slows the sender through flow control.
+Deliver = Callable[[int, ring_pb2.FrameBatch], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class RingPlace:
+    """Which stage of which ring this is."""
+
+    placement_id: str
+    stage_index: int
+    stage_count: int
+
+    @property
+    def next_stage(self) -> int:
+        """The stage this one sends to."""
+        return (self.stage_index + 1) % self.stage_count
+
+    @property
+    def previous_stage(self) -> int:
+        """The stage this one hears from."""
+        return (self.stage_index - 1) % self.stage_count
+
+
+class Outgoing(Protocol):
+    """An open link to the next stage."""
+
+    address: str
+
+    async def send(self, batch: ring_pb2.FrameBatch) -> None:
+        """Send one batch; waits while the way is full. Raises LinkBroken; nothing is sent twice."""
+
+    async def wait_broken(self) -> str:
+        """Return why the link ended, when it does."""
+
+    async def close(self) -> None:
+        """End it; idempotent."""
+
+
+def channel_of(stage_index: int, stage_count: int) -> str:
+    """The relay channel a stage sends on: act, act<i>, and tok for the last (specification, "More than two stages")."""
+    if stage_index == stage_count - 1:
+        return "tok"
+    return "act" if stage_index == 0 else f"act{stage_index}"

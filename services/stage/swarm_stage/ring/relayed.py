@@ -1,0 +1,86 @@
+"""Links through the relay: a sender's end and a receiver's end of one lane."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import grpc
+from google.protobuf.message import DecodeError
+from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
+from silentswarm.ring.v1 import ring_pb2
+from swarm_core.errors import LinkBroken
+from swarm_rpc.channel import dial
+from swarm_rpc.errors import error_of
+
+from swarm_stage.ring.direct import MESSAGE_BYTES_MAX
+from swarm_stage.ring.link import RingPlace, channel_of
+
+
+class LaneEnd:
+    """One attached end of a lane."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: grpc.aio.StreamStreamCall, address: str) -> None:
+        self.address = address
+        self._channel = channel
+        self._call = call
+
+    async def send(self, batch: ring_pb2.FrameBatch) -> None:
+        try:
+            await self._call.write(relay_pb2.AttachRequest(payload=batch.SerializeToString()))
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise LinkBroken(f"the link through the relay at {self.address} broke while sending") from error
+
+    async def wait_broken(self) -> str:
+        return await self.read_all(_ignore)
+
+    async def read_all(self, take: Callable[[ring_pb2.FrameBatch], Awaitable[None]]) -> str:
+        """Hand every batch to `take` until the lane ends; returns why it ended."""
+        try:
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                await take(ring_pb2.FrameBatch.FromString(response.payload))
+            return f"the relay at {self.address} closed the lane"
+        except grpc.RpcError as error:
+            return f"the relay at {self.address}: {error_of(error).message}"
+        except DecodeError:
+            return f"the relay at {self.address} brought bytes that are no frame batch"
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+async def attach_sender(place: RingPlace, epoch: int, address: str, timeout_s: float) -> LaneEnd:
+    """The sending end towards the next stage. Raises LinkBroken."""
+    return await _attach(place.placement_id, place.stage_index, place, epoch, address, relay_pb2.ROLE_SENDER, timeout_s)
+
+
+async def attach_receiver(place: RingPlace, epoch: int, address: str, timeout_s: float) -> LaneEnd:
+    """The receiving end from the previous stage. Raises LinkBroken."""
+    sender = place.previous_stage
+    return await _attach(place.placement_id, sender, place, epoch, address, relay_pb2.ROLE_RECEIVER, timeout_s)
+
+
+async def _attach(
+    lane: str, sender: int, place: RingPlace, epoch: int, address: str, role: relay_pb2.Role, timeout_s: float
+) -> LaneEnd:
+    channel = dial(address, MESSAGE_BYTES_MAX)
+    call = relay_pb2_grpc.RelayStub(channel).Attach()
+    attach = relay_pb2.Attach(lane=lane, channel=channel_of(sender, place.stage_count), epoch=epoch, role=role)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await call.write(relay_pb2.AttachRequest(attach=attach))
+            if await call.read() is not grpc.aio.EOF:
+                return LaneEnd(channel, call, address)
+        why = "it closed the call"
+    except TimeoutError:
+        why = f"no answer within {timeout_s:g} s"
+    except grpc.RpcError as error:
+        why = error_of(error).message
+    except asyncio.InvalidStateError:
+        why = str(await call.details()) or "the call was ended"
+    call.cancel()
+    await channel.close()
+    raise LinkBroken(f"the relay at {address} did not take channel {attach.channel}: {why}", relay=address)
+
+
+async def _ignore(batch: ring_pb2.FrameBatch) -> None:
+    """A sender's end brings nothing."""

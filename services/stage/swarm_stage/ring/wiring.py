@@ -1,0 +1,207 @@
+"""This stage's two links in the current epoch: makes them, moves batches, and tells when one breaks."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.ring.v1 import ring_pb2
+from swarm_core.errors import BadRequest, LinkBroken, StaleEpoch, SwarmError
+
+from swarm_stage.engine.engine import Arrived, BeginEpoch, RingBroke
+from swarm_stage.engine.inbox import Inbox
+from swarm_stage.ring.direct import dial_next
+from swarm_stage.ring.link import Outgoing, RingPlace
+from swarm_stage.ring.relayed import LaneEnd, attach_receiver, attach_sender
+
+log = structlog.get_logger()
+OUTBOX_MAX = 1024  # batches; each session has at most one per stage in the ring, so this is never reached in health
+
+
+@dataclass(frozen=True)
+class WireOrder:
+    """An epoch to join, as the leader decided it."""
+
+    epoch: int
+    route: stage_pb2.Route
+    previous_route: stage_pb2.Route
+    next_addresses: tuple[str, ...]
+    relay_address: str
+    timeout_s: float
+
+
+@dataclass
+class _Epoch:
+    """What belongs to one epoch and ends with it."""
+
+    order: WireOrder
+    outbox: asyncio.Queue[ring_pb2.FrameBatch] = field(default_factory=lambda: asyncio.Queue(OUTBOX_MAX))
+    outgoing: Outgoing | None = None
+    receiver: LaneEnd | None = None
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    is_broken: bool = False
+    has_direct_incoming: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Wiring:
+    """Joins epochs. on_broken(epoch, why) is called once when a link of the current epoch breaks.
+
+    When one link breaks the other is closed too, so that the break runs round the ring and every stage drops its
+    sessions, however far it is from the fault.
+    """
+
+    def __init__(self, place: RingPlace, inbox: Inbox, on_broken: Callable[[int, str], None]) -> None:
+        self.place = place
+        self._inbox = inbox
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._current: _Epoch | None = None
+        self._joining = asyncio.Lock()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch joined last; 0 before the first."""
+        return self._current.order.epoch if self._current else 0
+
+    @property
+    def route(self) -> stage_pb2.Route:
+        """How the next stage is reached."""
+        return self._current.order.route if self._current else stage_pb2.ROUTE_UNSPECIFIED
+
+    async def join(self, order: WireOrder) -> str:
+        """Leave the older epoch and join this one; returns the address that answered ("" in a ring of one).
+
+        Joining the same epoch again the same way does nothing. Raises StaleEpoch for an older epoch, LinkBroken when
+        the next stage, or the relay, cannot be reached.
+        """
+        async with self._joining:
+            if order.epoch < self.epoch:
+                raise StaleEpoch(f"this stage is at epoch {self.epoch}; {order.epoch} is over", epoch=self.epoch)
+            current = self._current
+            if current and current.order == order and current.outgoing and not current.is_broken:
+                return current.outgoing.address
+            if current and current.order.epoch == order.epoch and self.place.stage_count > 1:
+                raise StaleEpoch(f"epoch {order.epoch} was joined already; a new wiring needs a new epoch")
+            await self._leave(f"the ring moved on to epoch {order.epoch}")
+            self._current = fresh = _Epoch(order)
+            self._inbox.put_now(BeginEpoch(order.epoch, LinkBroken("the ring was rewired")))
+            if self.place.stage_count == 1:
+                return ""
+            try:
+                await self._connect(fresh)
+            except SwarmError as error:
+                self._break(fresh, error.message)
+                raise
+            assert fresh.outgoing
+            return fresh.outgoing.address
+
+    async def close(self) -> None:
+        """Leave the ring for good."""
+        await self._leave("this stage is stopping")
+
+    def send_from_engine(self, batch: ring_pb2.FrameBatch) -> None:
+        """Hand a batch to the link; called from the engine thread, never blocks."""
+        self._loop.call_soon_threadsafe(self._enqueue, batch)
+
+    def accept(self, epoch: int) -> None:
+        """A previous stage says hello directly. Raises StaleEpoch unless this epoch awaits just that."""
+        current = self._current
+        if current is None or epoch != current.order.epoch or current.is_broken or current.has_direct_incoming:
+            raise StaleEpoch(
+                f"this stage is at epoch {self.epoch} and takes no link of epoch {epoch}", epoch=self.epoch
+            )
+        if current.order.previous_route != stage_pb2.ROUTE_DIRECT:
+            raise BadRequest("this ring reaches this stage through the relay", field="route")
+        current.has_direct_incoming = True
+
+    async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
+        """Give an arrived batch to the engine; waits while its inbox is full. Other epochs have no effect."""
+        if epoch == self.epoch:
+            await self._inbox.put(Arrived(batch))
+
+    async def wait_over(self, epoch: int) -> None:
+        """Return when an epoch is broken or left, so that its direct link is closed from this side too."""
+        if self._current and epoch == self._current.order.epoch:
+            await self._current.over.wait()
+
+    def incoming_ended(self, epoch: int, why: str) -> None:
+        """The previous stage's direct link is gone."""
+        if self._current and epoch == self._current.order.epoch:
+            self._break(self._current, why)
+
+    async def _connect(self, fresh: _Epoch) -> None:
+        """Make both links of an epoch. Raises LinkBroken or BadRequest."""
+        order = fresh.order
+        if order.previous_route == stage_pb2.ROUTE_RELAY:
+            fresh.receiver = await attach_receiver(self.place, order.epoch, order.relay_address, order.timeout_s)
+            self._start(fresh, self._receive(fresh, fresh.receiver))
+        if order.route == stage_pb2.ROUTE_RELAY:
+            fresh.outgoing = await attach_sender(self.place, order.epoch, order.relay_address, order.timeout_s)
+        elif order.route == stage_pb2.ROUTE_DIRECT:
+            fresh.outgoing = await dial_next(self.place, order.epoch, order.next_addresses, order.timeout_s)
+        else:
+            raise BadRequest("a ring of several stages needs the route DIRECT or RELAY", field="route")
+        self._start(fresh, self._send_all(fresh, fresh.outgoing))
+        self._start(fresh, self._watch(fresh, fresh.outgoing))
+
+    def _start(self, epoch: _Epoch, work) -> None:
+        task = asyncio.ensure_future(work)
+        epoch.tasks.add(task)
+        task.add_done_callback(epoch.tasks.discard)
+
+    def _enqueue(self, batch: ring_pb2.FrameBatch) -> None:
+        current = self._current
+        if current is None or batch.epoch != current.order.epoch or current.is_broken:
+            return
+        try:
+            current.outbox.put_nowait(batch)
+        except asyncio.QueueFull:
+            self._break(current, f"{OUTBOX_MAX} batches wait for the next stage")
+
+    async def _send_all(self, epoch: _Epoch, outgoing: Outgoing) -> None:
+        try:
+            while True:
+                await outgoing.send(await epoch.outbox.get())
+        except LinkBroken as error:
+            self._break(epoch, error.message)
+
+    async def _watch(self, epoch: _Epoch, outgoing: Outgoing) -> None:
+        self._break(epoch, await outgoing.wait_broken())
+
+    async def _receive(self, epoch: _Epoch, receiver: LaneEnd) -> None:
+        async def take(batch: ring_pb2.FrameBatch) -> None:
+            await self.deliver(epoch.order.epoch, batch)
+
+        self._break(epoch, await receiver.read_all(take))
+
+    def _break(self, epoch: _Epoch, why: str) -> None:
+        """Say once that an epoch is broken, and let go of both its links."""
+        if epoch.is_broken or epoch is not self._current:
+            return
+        epoch.is_broken = True
+        epoch.over.set()
+        log.warning("ring broke", epoch=epoch.order.epoch, stage=self.place.stage_index, why=why)
+        self._inbox.put_now(RingBroke(LinkBroken(f"the ring broke at stage {self.place.stage_index}: {why}")))
+        self._on_broken(epoch.order.epoch, why)
+        closing = asyncio.ensure_future(_close(epoch))
+        epoch.tasks.add(closing)
+
+    async def _leave(self, why: str) -> None:
+        current = self._current
+        if current is None:
+            return
+        current.is_broken = True
+        current.over.set()
+        log.info("leaving ring epoch", epoch=current.order.epoch, stage=self.place.stage_index, why=why)
+        await _close(current)
+
+
+async def _close(epoch: _Epoch) -> None:
+    """Close an epoch's links and end its tasks, but not the one that runs this."""
+    for link in (epoch.outgoing, epoch.receiver):
+        if link is not None:
+            await link.close()
+    for task in epoch.tasks - {asyncio.current_task()}:
+        task.cancel()

@@ -1,0 +1,91 @@
+"""Builds a stage's role from a load request: the slice, its warm-up, its measured budget. Engine thread only."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.stage.v1 import stage_pb2 as stage_rpc
+from swarm_core.errors import ServableCorrupt
+from swarm_core.slices import LayerRange
+
+from swarm_stage.engine.budget import measured_kv_tokens
+from swarm_stage.model.slice_model import SliceModel, build_slice
+
+OnProgress = Callable[[str, int, int], None]
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class BuiltSlice:
+    """A slice that has computed once, with what it takes."""
+
+    model: SliceModel
+    layers: LayerRange
+    kv_tokens_measured: int
+
+
+def layers_of(spec: stage_pb2.StageSpec, config: dict) -> LayerRange:
+    """The stage's place in the model. Raises ServableCorrupt when the config disagrees with the plan."""
+    layer_count = int(config.get("num_hidden_layers", 0))
+    if not 0 <= spec.layer_start < spec.layer_stop <= layer_count:
+        raise ServableCorrupt(f"layers {spec.layer_start}..{spec.layer_stop} of a model of {layer_count}")
+    return LayerRange(spec.layer_start, spec.layer_stop, layer_count)
+
+
+def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice:
+    """Read the config, build the slice, run it once, measure what is left.
+
+    Raises ServableCorrupt for files that do not fit each other.
+    """
+    torch.set_num_threads(max(1, request.threads) if request.threads else torch.get_num_threads())
+    config = _read_config(Path(request.model_dir))
+    layers = layers_of(request.spec, config)
+    model = build_slice(
+        config,
+        layers,
+        dict(request.tensor_files),
+        request.spec.dtype,
+        request.device or "cpu",
+        lambda done, total: on_progress("weights", done, total),
+    )
+    on_progress("warm-up", 0, 1)
+    _warm_up(model, layers)
+    on_progress("warm-up", 1, 1)
+    free_bytes = _free_bytes(request.device or "cpu")
+    return BuiltSlice(model, layers, measured_kv_tokens(free_bytes, model.kv_bytes_per_token))
+
+
+def _read_config(model_dir: Path) -> dict:
+    try:
+        config = json.loads((model_dir / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise ServableCorrupt(f"config.json of this model cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise ServableCorrupt("config.json of this model is not an object")
+    return config
+
+
+def _warm_up(model: SliceModel, layers: LayerRange) -> None:
+    """A prompt and a step through the slice, so that the first reply pays for nothing that is done once."""
+    cache = model.new_cache()
+    for positions, pos in ((WARM_UP_TOKENS, 0), (1, WARM_UP_TOKENS)):
+        if layers.is_first:
+            hidden_BTD = model.embed([0] * positions)
+        else:
+            hidden_BTD = torch.zeros(1, positions, model.hidden_size, dtype=model.dtype, device=model.device)
+        hidden_BTD = model.run(hidden_BTD, cache, pos)
+        if layers.is_last:
+            model.logits(hidden_BTD)
+
+
+def _free_bytes(device: str) -> int:
+    """What is free on the device now, in bytes."""
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info(device)[0]
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ServableCorrupt("this machine does not say how much memory is available (/proc/meminfo)")

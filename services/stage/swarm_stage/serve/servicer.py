@@ -1,0 +1,92 @@
+"""stage.v1.Stage: parse, call the host, answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+from silentswarm.core.v1 import generation_pb2, stage_pb2
+from silentswarm.stage.v1 import stage_pb2 as rpc
+from silentswarm.stage.v1 import stage_pb2_grpc
+from swarm_core.errors import SwarmError
+
+from swarm_stage.ring.wiring import WireOrder
+from swarm_stage.serve.host import StageHost
+from swarm_stage.serve.replies import failed_event
+
+WIRE_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 30.0
+PROGRESS_MAX = 256
+
+
+class StageServicer(stage_pb2_grpc.StageServicer):
+    """Thin."""
+
+    def __init__(self, host: StageHost) -> None:
+        self._host = host
+
+    async def Load(self, request: rpc.LoadRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[rpc.LoadEvent]:
+        loop = asyncio.get_running_loop()
+        progress: asyncio.Queue[rpc.LoadProgress] = asyncio.Queue(PROGRESS_MAX)
+
+        def note(step: str, done: int, total: int) -> None:
+            loop.call_soon_threadsafe(_put_if_room, progress, rpc.LoadProgress(step=step, done=done, total=total))
+
+        loading = asyncio.ensure_future(self._host.load(request, note))
+        while not loading.done() or not progress.empty():
+            getting = asyncio.ensure_future(progress.get())
+            await asyncio.wait({loading, getting}, return_when=asyncio.FIRST_COMPLETED)
+            if getting.done():
+                yield rpc.LoadEvent(progress=getting.result())
+            getting.cancel()
+        yield rpc.LoadEvent(loaded=loading.result())
+
+    async def Wire(self, request: rpc.WireRequest, context: grpc.aio.ServicerContext) -> rpc.WireResponse:
+        order = WireOrder(
+            epoch=request.epoch,
+            route=request.route,
+            previous_route=request.previous_route,
+            next_addresses=tuple(request.next_addresses),
+            relay_address=request.relay_address,
+            timeout_s=request.timeout_ms / 1e3 or WIRE_TIMEOUT_S,
+        )
+        return await self._host.wire(order)
+
+    async def Probe(self, request: rpc.ProbeRequest, context: grpc.aio.ServicerContext) -> rpc.ProbeResponse:
+        return await self._host.probe(request.timeout_ms / 1e3 or PROBE_TIMEOUT_S)
+
+    async def Generate(
+        self, request: rpc.GenerateRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        sequence = 0
+        events = self._host.generate(request.request_id, request.generation)
+        try:
+            async for event in events:
+                sequence = event.sequence
+                yield event
+        except SwarmError as error:
+            # The caller reads one kind of ending: a Failed event, whatever went wrong and when.
+            failed = failed_event(error)
+            failed.sequence = sequence + 1
+            yield failed
+        finally:
+            await events.aclose()
+
+    async def GetStatus(
+        self, request: rpc.GetStatusRequest, context: grpc.aio.ServicerContext
+    ) -> stage_pb2.StageStatus:
+        return self._host.status()
+
+    async def WatchFaults(
+        self, request: rpc.WatchFaultsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[rpc.Fault]:
+        async for fault in self._host.faults():
+            yield fault
+
+    async def Stop(self, request: rpc.StopRequest, context: grpc.aio.ServicerContext) -> rpc.StopResponse:
+        self._host.stopping.set()
+        return rpc.StopResponse()
+
+
+def _put_if_room(queue: asyncio.Queue[rpc.LoadProgress], progress: rpc.LoadProgress) -> None:
+    if not queue.full():
+        queue.put_nowait(progress)

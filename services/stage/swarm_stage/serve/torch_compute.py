@@ -1,0 +1,102 @@
+"""The engine's Compute over a real slice: caches per session, frames to tensors and back. Engine thread only."""
+
+import time
+from collections.abc import Sequence
+
+import torch
+from silentswarm.core.v1 import generation_pb2, tensor_pb2
+from swarm_core.errors import BadFrame, StageFailed, SwarmError
+from swarm_core.slices import LayerRange
+
+from swarm_stage.engine.steps import Outcome, Step
+from swarm_stage.model.kv_cache import KvCache
+from swarm_stage.model.sampling import Sampling, draw
+from swarm_stage.model.slice_model import SliceModel
+
+_TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+class TorchCompute:
+    """Runs steps on a slice, one session's failure kept to itself."""
+
+    def __init__(self, model: SliceModel, layers: LayerRange, dtype: str, device: str) -> None:
+        self._model = model
+        self._layers = layers
+        self._dtype = dtype
+        self._device = torch.device(device)
+        self._caches: dict[int, KvCache] = {}
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._model.vocabulary_size
+
+    def open(self, session: int) -> None:
+        self._caches[session] = self._model.new_cache()
+
+    def close(self, session: int) -> None:
+        self._caches.pop(session, None)
+
+    def held_tokens(self) -> int:
+        return sum(cache.length for cache in self._caches.values())
+
+    def forward(self, steps: Sequence[Step]) -> list[Outcome]:
+        return [self._forward_one(step) for step in steps]
+
+    def _forward_one(self, step: Step) -> Outcome:
+        started_ns = time.perf_counter_ns()
+        hidden: tensor_pb2.Tensor | None = None
+        token: int | None = None
+        error: SwarmError | None = None
+        try:
+            hidden, token = self._compute(step)
+        except SwarmError as failure:
+            error = failure
+        except RuntimeError as failure:  # torch: out of memory, a shape that does not fit
+            error = StageFailed(f"computing session {step.session} at {step.pos} failed: {failure}")
+        return Outcome((time.perf_counter_ns() - started_ns) // 1000, hidden, token, error)
+
+    def _compute(self, step: Step) -> tuple[tensor_pb2.Tensor | None, int | None]:
+        cache = self._cache_at(step)
+        hidden_BTD = self._model.embed(step.ids) if step.ids is not None else self._from_wire(step.hidden)
+        positions = hidden_BTD.shape[1]
+        hidden_BTD = self._model.run(hidden_BTD, cache, step.pos)
+        if not self._layers.is_last:
+            return self._to_wire(hidden_BTD), None
+        if not step.sample:
+            return None, None
+        assert step.sampling is not None
+        logits_V = self._model.logits(hidden_BTD)
+        return None, draw(logits_V, sampling_from_proto(step.sampling), step.pos + positions)
+
+    def _cache_at(self, step: Step) -> KvCache:
+        """The session's cache, cropped to where the step starts. Raises BadFrame when it holds less."""
+        cache = self._caches.get(step.session)
+        if cache is None:
+            raise BadFrame(f"session {step.session} is not known here")
+        if cache.length < step.pos:
+            raise BadFrame(f"session {step.session} holds {cache.length} positions; a frame starts at {step.pos}")
+        if cache.length > step.pos:
+            cache.crop(step.pos)
+        return cache
+
+    def _from_wire(self, tensor: tensor_pb2.Tensor | None) -> torch.Tensor:
+        """[positions, hidden] bytes to [1, positions, hidden]; the header was checked on arrival."""
+        assert tensor is not None
+        flat = torch.frombuffer(bytearray(tensor.data), dtype=_TORCH_DTYPES[tensor.dtype])
+        return flat.view(1, *tensor.shape).to(self._device)
+
+    def _to_wire(self, hidden_BTD: torch.Tensor) -> tensor_pb2.Tensor:
+        hidden_TD = hidden_BTD[0].contiguous().cpu()
+        data = hidden_TD.view(torch.uint8).numpy().tobytes()
+        return tensor_pb2.Tensor(dtype=self._dtype, shape=list(hidden_TD.shape), data=data)
+
+
+def sampling_from_proto(sampling: generation_pb2.Sampling) -> Sampling:
+    """Absent fields take the neutral value; stage 0 has filled in the model's own defaults."""
+    return Sampling(
+        temperature=sampling.temperature if sampling.HasField("temperature") else 1.0,
+        top_p=sampling.top_p if sampling.HasField("top_p") else 1.0,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+    )

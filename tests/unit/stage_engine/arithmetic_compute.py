@@ -1,0 +1,63 @@
+"""A model of plain arithmetic: its next token depends on every id so far and on every stage having passed. No torch.
+
+Held to the same contract as the real one by test_compute_contract.py.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from silentswarm.core.v1 import tensor_pb2
+from swarm_core.errors import BadFrame, StageFailed
+from swarm_stage.engine.steps import Outcome, Step
+
+HIDDEN = 2
+VOCABULARY = 997
+
+
+class ArithmeticCompute:
+    """hidden = [id, stages passed]; the last stage draws from the sum of all ids and stages it holds."""
+
+    vocabulary_size = VOCABULARY
+
+    def __init__(self, is_first: bool, is_last: bool, poison: int | None = None) -> None:
+        self._is_first = is_first
+        self._is_last = is_last
+        self._poison = poison  # an id whose computation fails
+        self._held: dict[int, list[tuple[float, float]]] = {}
+
+    def open(self, session: int) -> None:
+        self._held[session] = []
+
+    def close(self, session: int) -> None:
+        self._held.pop(session, None)
+
+    def held_tokens(self) -> int:
+        return sum(len(rows) for rows in self._held.values())
+
+    def forward(self, steps: Sequence[Step]) -> list[Outcome]:
+        assert len({step.session for step in steps}) == len(steps)
+        return [self._forward_one(step) for step in steps]
+
+    def _forward_one(self, step: Step) -> Outcome:
+        held = self._held.get(step.session)
+        if held is None or len(held) < step.pos:
+            return Outcome(1, error=BadFrame("the session does not hold this position"))
+        del held[step.pos :]
+        rows = self._rows(step)
+        if self._poison is not None and any(row[0] == self._poison for row in rows):
+            return Outcome(1, error=StageFailed("poisoned"))
+        passed = [(row[0], row[1] + 1) for row in rows]
+        held.extend(passed)
+        if not self._is_last:
+            data = np.array(passed, dtype="<f4").tobytes()
+            return Outcome(1, hidden=tensor_pb2.Tensor(dtype="F32", shape=[len(passed), HIDDEN], data=data))
+        if not step.sample:
+            return Outcome(1)
+        total = sum(int(a) * (index + 1) + int(b) for index, (a, b) in enumerate(held))
+        return Outcome(1, token=total % VOCABULARY)
+
+    def _rows(self, step: Step) -> list[tuple[float, float]]:
+        if self._is_first:
+            return [(float(token), 0.0) for token in step.ids or ()]
+        assert step.hidden is not None
+        return [tuple(row) for row in np.frombuffer(step.hidden.data, dtype="<f4").reshape(-1, HIDDEN).tolist()]
