@@ -1,0 +1,39 @@
+"""One session's keys and values on one stage. Grows and crops; decides nothing about admission."""
+
+import torch
+from transformers import DynamicCache
+
+
+class KvCache:
+    """What a session has seen so far, for the layers of one slice.
+
+    Every layer keeps every position, also layers with a sliding window: there the mask leaves out what is too old.
+    So cropping is exact at any length, at the price of memory beyond the window.
+    """
+
+    def __init__(self, token_bytes: int) -> None:
+        """token_bytes: what one position takes, all layers of the slice."""
+        self.token_bytes = token_bytes
+        self.layers = DynamicCache()
+
+    @property
+    def length(self) -> int:
+        """Positions held."""
+        return self.layers.get_seq_length()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes the positions held take."""
+        return self.length * self.token_bytes
+
+    @torch.inference_mode()
+    def crop(self, length: int) -> None:
+        """Forget every position from `length` on. Nothing to do when fewer are held.
+
+        Works layer by layer, so it also mends a cache that a failed forward left at different lengths.
+        """
+        assert length >= 0, length
+        for layer in self.layers.layers:
+            surplus = layer.get_seq_length() - length
+            if surplus > 0:
+                layer.crop(-surplus)

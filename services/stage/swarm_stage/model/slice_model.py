@@ -1,0 +1,156 @@
+"""One stage's slice of a decoder, made of transformers' own modules and run position by position. No sessions, no wire.
+
+Tensors wear shapes: B batch (1 here), T positions, D hidden size, V vocabulary.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from swarm_core.errors import BadFrame, BadRequest, ContextTooLong, ServableCorrupt
+from swarm_core.slices import LayerRange
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from swarm_stage.model.families import context_tokens_max
+from swarm_stage.model.kv_cache import KvCache
+from swarm_stage.model.skeleton import empty_decoder, fill_computed_buffers
+from swarm_stage.model.slice_config import slice_config
+from swarm_stage.model.weights import DTYPES, fill_parameters
+
+
+def build_slice(
+    config: dict[str, Any],
+    layers: LayerRange,
+    tensor_files: Mapping[str, str | Path],
+    dtype: str,
+    device: str,
+    on_progress: Callable[[int, int], None],
+) -> "SliceModel":
+    """Build the part of a model that one stage runs.
+
+    config: the parsed config.json. tensor_files: name in the checkpoint -> safetensors file holding it alone under
+    key "tensor". dtype: "F32", "BF16" or "F16", what weights are cast to and computed in. device: "cpu", "cuda:0".
+    on_progress gets bytes done and in all. Memory peaks near the slice plus its largest tensor.
+    Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing.
+    """
+    if dtype not in DTYPES:
+        raise ServableCorrupt(f"weights cannot be computed in {dtype!r}; one of {', '.join(DTYPES)}", dtype=dtype)
+    torch_dtype, torch_device = DTYPES[dtype], torch.device(device)
+    model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
+    fill_computed_buffers(model, torch_device)
+    fill_parameters(model, layers, tensor_files, torch_dtype, torch_device, on_progress)
+    return SliceModel(model, layers, torch_dtype, torch_device, context_tokens_max(config))
+
+
+class SliceModel:
+    """The layers of one stage; the first stage also embeds, the last also has the final norm and the head.
+
+    Not thread-safe: one thread runs it. Every result is an inference tensor on the slice's device.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        layers: LayerRange,
+        dtype: torch.dtype,
+        device: torch.device,
+        longest_tokens: int | None = None,
+    ) -> None:
+        """model: a filled CausalLM of the slice. longest_tokens: positions it is exact for; None is not limited."""
+        self.layers = layers
+        self.dtype = dtype
+        self.device = device
+        self.context_tokens_max = longest_tokens
+        self._config = model.config
+        self._decoder: nn.Module = model.model
+        self._weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        # What a family does to its logits (soft caps, scales) stays in transformers' own forward, which is handed the
+        # hidden state in place of a decoder.
+        model.model = _HiddenStateAsOutput()
+        self._head: nn.Module | None = model if layers.is_last else None
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden state."""
+        return self._config.hidden_size
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are below it."""
+        return self._config.vocab_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the parameters held; a head tied to embeddings held here counts once."""
+        return self._weight_bytes
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes one position takes in the KV caches of this slice."""
+        config = self._config
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * self.dtype.itemsize
+
+    def new_cache(self) -> KvCache:
+        """An empty cache for one session."""
+        return KvCache(self.kv_bytes_per_token)
+
+    @torch.inference_mode()
+    def embed(self, ids: Sequence[int]) -> torch.Tensor:
+        """Token ids to hidden_BTD. First stage only. Raises BadRequest for an id outside the vocabulary, or none."""
+        assert self.layers.is_first, self.layers
+        strangers = [token_id for token_id in ids if not 0 <= token_id < self.vocabulary_size]
+        if strangers or not ids:
+            wrong = f"token id {strangers[0]} is not below {self.vocabulary_size}" if strangers else "no token ids"
+            raise BadRequest(wrong, field="prompt_ids")
+        return self._decoder.embed_tokens(torch.tensor([list(ids)], dtype=torch.long, device=self.device))
+
+    @torch.inference_mode()
+    def run(self, hidden_BTD: torch.Tensor, cache: KvCache, pos: int) -> torch.Tensor:
+        """Run positions pos .. pos + T - 1 of one session; the last stage's final norm is included.
+
+        What the cache holds from `pos` on is forgotten first, and again when this fails.
+        Raises BadFrame for another shape or a position beyond the cache, ContextTooLong beyond context_tokens_max.
+        """
+        self._check(hidden_BTD, cache, pos)
+        cache.crop(pos)
+        hidden_BTD = hidden_BTD.to(device=self.device, dtype=self.dtype)
+        position_ids = torch.arange(pos, pos + hidden_BTD.shape[1], device=self.device).unsqueeze(0)
+        try:
+            return self._decoder(
+                inputs_embeds=hidden_BTD, position_ids=position_ids, cache=cache.layers, use_cache=True
+            ).last_hidden_state
+        except BaseException:
+            cache.crop(pos)
+            raise
+
+    @torch.inference_mode()
+    def logits(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        """logits_V of the last position of what `run` gave, float32. Last stage only."""
+        assert self._head is not None, self.layers
+        hidden_B1D = hidden_BTD[:, -1:]
+        return self._head(inputs_embeds=hidden_B1D, use_cache=False, logits_to_keep=1).logits[0, -1].float()
+
+    def _check(self, hidden_BTD: torch.Tensor, cache: KvCache, pos: int) -> None:
+        shape = tuple(hidden_BTD.shape)
+        if len(shape) != 3 or shape[0] != 1 or shape[1] < 1 or shape[2] != self.hidden_size:
+            raise BadFrame(f"hidden state has shape {list(shape)}, not [1, T, {self.hidden_size}]")
+        if not 0 <= pos <= cache.length:
+            raise BadFrame(f"position {pos} does not follow the {cache.length} held", pos=pos, held=cache.length)
+        stop = pos + shape[1]
+        if self.context_tokens_max is not None and stop > self.context_tokens_max:
+            raise ContextTooLong(
+                f"position {stop} is beyond the model's {self.context_tokens_max} tokens",
+                needed_tokens=stop,
+                budget_tokens=self.context_tokens_max,
+            )
+
+
+class _HiddenStateAsOutput(nn.Module):
+    """Stands where the decoder was, so that a CausalLM's forward is its head alone."""
+
+    def forward(self, inputs_embeds: torch.Tensor, **_: Any) -> BaseModelOutputWithPast:
+        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)

@@ -1,0 +1,97 @@
+"""Tensors from their files into a slice's modules, one at a time. Knows names and shapes, not what a layer computes."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from swarm_core.errors import ServableCorrupt
+from swarm_core.slices import EMBEDDING, HEAD, LayerRange, layer_of
+from torch import nn
+from transformers import PreTrainedModel
+
+TENSOR_KEY = "tensor"
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+# Stored by old checkpoints, computed from the config by every current one.
+_COMPUTED = ("rotary_emb.inv_freq", "attn.masked_bias", "attn.bias")
+_LAYER_PREFIX = "model.layers."
+
+
+def fill_parameters(
+    model: PreTrainedModel,
+    layers: LayerRange,
+    tensor_files: Mapping[str, str | Path],
+    dtype: torch.dtype,
+    device: torch.device,
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Replace every parameter of `model` (on the meta device) by its tensor, cast to `dtype`, on `device`.
+
+    tensor_files: name in the checkpoint -> safetensors file holding it alone under key "tensor". At most one tensor
+    is held twice at any time. on_progress gets file bytes done and in all.
+    Raises ServableCorrupt naming the tensor that is missing, unreadable, of another shape, or of a layer but of no use.
+    """
+    tied = bool(model.config.tie_word_embeddings)
+    wanted = {
+        parameter_name: _checkpoint_name(parameter_name, layers, tensor_files, tied)
+        for parameter_name, _ in model.named_parameters(remove_duplicate=False)
+    }
+    _refuse_unused(set(wanted.values()), layers, tensor_files)
+    file_bytes = {name: Path(tensor_files[name]).stat().st_size for name in set(wanted.values())}
+    total_bytes, done_bytes = sum(file_bytes.values()), 0
+    filled: dict[str, nn.Parameter] = {}  # a tied head shares the embedding's parameter
+    on_progress(0, total_bytes)
+    for parameter_name, tensor_name in wanted.items():
+        module_name, _, leaf = parameter_name.rpartition(".")
+        module = model.get_submodule(module_name)
+        expected_shape = tuple(getattr(module, leaf).shape)
+        if tensor_name not in filled:
+            tensor = read_tensor(tensor_name, tensor_files[tensor_name], expected_shape, dtype, device)
+            filled[tensor_name] = nn.Parameter(tensor, requires_grad=False)
+            done_bytes += file_bytes[tensor_name]
+            on_progress(done_bytes, total_bytes)
+        setattr(module, leaf, filled[tensor_name])
+
+
+def read_tensor(
+    name: str, path: str | Path, expected_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """One tensor in memory of its own. Raises ServableCorrupt naming it."""
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            stored = file.get_tensor(TENSOR_KEY)
+    except (OSError, SafetensorError) as error:
+        raise ServableCorrupt(f"tensor {name} cannot be read from {path}: {error}", tensor=name) from error
+    if tuple(stored.shape) != expected_shape:
+        raise ServableCorrupt(
+            f"tensor {name} has shape {list(stored.shape)}, the config needs {list(expected_shape)}", tensor=name
+        )
+    if not stored.is_floating_point():
+        raise ServableCorrupt(f"tensor {name} is of type {stored.dtype}, not a float", tensor=name)
+    # Copied off the file's mapping even when nothing is cast: torch aligns its own memory, and matrix kernels may
+    # round differently on another alignment.
+    return stored.to(device=device, dtype=dtype, copy=True)
+
+
+def _checkpoint_name(
+    parameter_name: str, layers: LayerRange, tensor_files: Mapping[str, str | Path], tied: bool
+) -> str:
+    """The checkpoint's name of a slice's parameter. Raises ServableCorrupt when there is no file for it."""
+    name = parameter_name
+    if name.startswith(_LAYER_PREFIX):
+        index, _, rest = name.removeprefix(_LAYER_PREFIX).partition(".")
+        name = f"{_LAYER_PREFIX}{int(index) + layers.layer_start}.{rest}"
+    elif name == HEAD and tied and HEAD not in tensor_files:
+        name = EMBEDDING
+    if name not in tensor_files:
+        raise ServableCorrupt(f"tensor {name} is missing", tensor=name)
+    return name
+
+
+def _refuse_unused(used: set[str], layers: LayerRange, tensor_files: Mapping[str, str | Path]) -> None:
+    """A tensor of one of our layers that no module takes means the config describes another model."""
+    for name in tensor_files:
+        layer = layer_of(name)
+        ours = layer is not None and layers.layer_start <= layer < layers.layer_stop
+        if ours and name not in used and not name.endswith(_COMPUTED):
+            raise ServableCorrupt(f"tensor {name} has no place in the model config.json describes", tensor=name)
