@@ -1,0 +1,17 @@
+"""What the `swarm` command reads from the environment. Reads nothing itself."""
+
+from dataclasses import dataclass
+
+from swarm_core.config import env
+
+
+@dataclass(frozen=True)
+class CliConfig:
+    """Settings of every command; an option on the command line wins."""
+
+    leader: str = env("SWARM_LEADER", "127.0.0.1:50551", "the leader's gRPC address, HOST:PORT")
+    call_timeout_s: float = env("SWARM_CLI_TIMEOUT_S", 20.0, "how long a short call of `swarm` may take, seconds")
+    load_timeout_s: float = env(
+        "SWARM_CLI_LOAD_TIMEOUT_S", 3600.0, "how long `swarm` waits for an import or a load, seconds"
+    )
+    reply_timeout_s: float = env("SWARM_CLI_REPLY_TIMEOUT_S", 600.0, "how long one reply may take, seconds")

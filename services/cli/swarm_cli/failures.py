@@ -1,0 +1,68 @@
+"""How a failure looks to a person and to a script: words with the fix, and an exit code. Prints nothing."""
+
+from typing import Final
+
+import grpc
+from swarm_core.errors import Reason, SwarmError
+from swarm_rpc.errors import error_of
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+NOT_FOUND: Final = 4
+INTERRUPTED: Final = 130  # what a shell reports for SIGINT
+
+_STATUS_DETAILS = "grpc-status-details-bin"  # present exactly when a server of ours wrote the error
+_EXIT_CODES = {
+    Reason.BAD_REQUEST: USAGE,
+    Reason.MODEL_NOT_FOUND: NOT_FOUND,
+    Reason.FELLOW_NOT_FOUND: NOT_FOUND,
+}
+_FIXES = {
+    Reason.MODEL_NOT_FOUND: "`swarm models` lists what exists; `swarm model-import SOURCE` adds one",
+    Reason.FELLOW_NOT_FOUND: "`swarm fellows` lists the machines",
+    Reason.MODEL_NOT_READY: "`swarm model-load ID --wait` loads it",
+    Reason.NO_FELLOW: "start one: `swarm-fellow --leader HOST:PORT`",
+    Reason.TOO_FEW_FELLOWS: "ask for fewer stages, or start more fellows",
+    Reason.NOT_ENOUGH_MEMORY: "use more stages (--num-stages), a shorter --context, or unload another model",
+    Reason.SERVABLE_CORRUPT: "import it again: `swarm model-import SOURCE --id ID`",
+}
+
+
+class LeaderUnreachable(SwarmError):
+    """No leader answers at the address."""
+
+    reason = Reason.UNAVAILABLE
+
+
+class LoadDidNotFinish(SwarmError):
+    """A load ended in another state than ready; the message is the leader's reason."""
+
+    reason = Reason.LOAD_FAILED
+
+
+def failure_of(call: grpc.RpcError, address: str) -> SwarmError:
+    """The error of a call: the leader's own words, or that nothing answered at `address`."""
+    trailing = {key for key, _ in (call.trailing_metadata() or ())}
+    if call.code() is grpc.StatusCode.UNAVAILABLE and _STATUS_DETAILS not in trailing:
+        return LeaderUnreachable(
+            f"no leader answers at {address}: start one with `swarm up` or `swarm-leader`, or set SWARM_LEADER",
+            address=address,
+        )
+    if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED and _STATUS_DETAILS not in trailing:
+        return SwarmError(f"the leader at {address} did not finish in time; its log says what it waits for")
+    return error_of(call)
+
+
+def exit_code_of(error: SwarmError) -> int:
+    """The exit code a script sees."""
+    if isinstance(error, LeaderUnreachable):
+        return UNREACHABLE
+    return _EXIT_CODES.get(error.why, FAILED)
+
+
+def words_of(error: SwarmError) -> str:
+    """The sentence, and the fix on a line of its own when there is a known one."""
+    fix = _FIXES.get(error.why)
+    return f"{error.message}\n{fix}" if fix else error.message

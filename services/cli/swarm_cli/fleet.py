@@ -1,0 +1,88 @@
+"""`swarm fellows`: the machines, and what may be asked of one."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.markup import escape
+from silentswarm.core.v1 import hardware_pb2
+from silentswarm.leader.v1 import fleet_pb2
+
+from swarm_cli.context import CommandContext, JsonOption, LeaderOption
+from swarm_cli.serving import UNLOAD_TIMEOUT_S
+from swarm_cli.terminal import bytes_text, json_of, out, print_json, table_of
+
+app = typer.Typer(help="List the fellows; ping, release or delete one.", no_args_is_help=False)
+FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
+
+
+@app.callback(invoke_without_command=True)
+def fellows(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
+    """List the fellows; ping, release or delete one."""
+    context: CommandContext = ctx.obj
+    if ctx.invoked_subcommand is not None:
+        context.choose_leader(leader)
+        return
+    answer = context.run(leader, lambda to: to.ask(to.fleet.ListFellows, fleet_pb2.ListFellowsRequest()))
+    if json:
+        print_json(json_of(answer))
+    else:
+        out().print(fellows_table(answer.fellows))
+
+
+@app.command("ping")
+def ping_fellow(
+    ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None, json: JsonOption = False
+) -> None:
+    """Ask a fellow for an answer; shows how long it took."""
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.PingFellowRequest(fellow_id=name)
+    answer = context.run(leader, lambda to: to.ask(to.fleet.PingFellow, request))
+    if json:
+        print_json(json_of(answer))
+    else:
+        out().print(f"{name} answered in {answer.round_trip_ms:.1f} ms", markup=False)
+
+
+@app.command("release")
+def release_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
+    """End every stage of a fellow; it stays connected."""
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.ReleaseFellowRequest(fellow_id=name)
+    context.run(leader, lambda to: to.ask(to.fleet.ReleaseFellow, request, UNLOAD_TIMEOUT_S))
+    out().print(f"{name} holds no stage any more", markup=False)
+
+
+@app.command("delete")
+def delete_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
+    """Forget a fellow: ends its stages and its link; it may join again."""
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.DeleteFellowRequest(fellow_id=name)
+    context.run(leader, lambda to: to.ask(to.fleet.DeleteFellow, request, UNLOAD_TIMEOUT_S))
+    out().print(f"{name} is forgotten", markup=False)
+
+
+def fellows_table(fellows: Iterable[fleet_pb2.Fellow]) -> RenderableType:
+    """One line per fellow."""
+    table = table_of("FELLOW", "STATE", "DEVICE", "FREE", "STAGES", "HEARTBEAT", "VERSION")
+    for fellow in fellows:
+        age = f"{fellow.heartbeat_age_s:.0f} s ago" if fellow.HasField("heartbeat_age_s") else "never"
+        table.add_row(
+            escape(fellow.name),
+            escape(fellow.state),
+            escape(", ".join(device.name or device.kind for device in fellow.hardware.devices) or "none"),
+            free_text(fellow.hardware.devices),
+            escape(", ".join(f"{held.spec.model_id}#{held.spec.stage_index}" for held in fellow.stages) or "-"),
+            age,
+            escape(fellow.version),
+        )
+    if not table.row_count:
+        return "No fellow has joined. Start one: swarm-fellow --leader HOST:PORT"
+    return table
+
+
+def free_text(devices: Iterable[hardware_pb2.Device]) -> str:
+    """Free memory per device; a device that cannot say is unknown, not zero."""
+    free = (device.memory_free_bytes if device.HasField("memory_free_bytes") else None for device in devices)
+    return ", ".join(bytes_text(count) for count in free) or "-"

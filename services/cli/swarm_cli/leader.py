@@ -1,0 +1,65 @@
+"""The leader as the commands see it: stubs, a deadline on every call, errors as SwarmErrors. Shows nothing."""
+
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from silentswarm.leader.v1 import (
+    fleet_pb2_grpc,
+    inference_pb2_grpc,
+    models_pb2_grpc,
+    serving_pb2_grpc,
+    status_pb2_grpc,
+)
+from swarm_core.listen import join_host_port, split_host_port
+from swarm_rpc.channel import dial
+
+from swarm_cli.config import CliConfig
+from swarm_cli.failures import failure_of
+
+
+class Leader:
+    """One connection to a leader. Used as `async with Leader(config) as leader`."""
+
+    def __init__(self, config: CliConfig) -> None:
+        """Raises BadRequest when config.leader is not HOST:PORT. Connects on first use."""
+        self.config = config
+        self.address = join_host_port(*split_host_port(config.leader))
+        self._channel = dial(self.address)
+        self.models = models_pb2_grpc.ModelsStub(self._channel)
+        self.serving = serving_pb2_grpc.ServingStub(self._channel)
+        self.inference = inference_pb2_grpc.InferenceStub(self._channel)
+        self.fleet = fleet_pb2_grpc.FleetStub(self._channel)
+        self.status = status_pb2_grpc.StatusStub(self._channel)
+
+    async def __aenter__(self) -> "Leader":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up; calls in flight are cancelled."""
+        await self._channel.close(grace=None)
+
+    async def ask(self, method: Callable[..., Any], request: Message, timeout_s: float | None = None) -> Any:
+        """One answer. timeout_s: None is the configured short deadline. Raises SwarmError."""
+        try:
+            return await method(request, timeout=timeout_s or self.config.call_timeout_s)
+        except grpc.aio.AioRpcError as call:
+            raise failure_of(call, self.address) from None
+
+    async def follow(self, method: Callable[..., Any], request: Message, timeout_s: float) -> AsyncIterator[Any]:
+        """Answers as they come; leaving the loop cancels the call. Raises SwarmError."""
+        call = method(request, timeout=timeout_s)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as failed:
+            raise failure_of(failed, self.address) from None
+        finally:
+            call.cancel()

@@ -1,0 +1,122 @@
+"""`swarm models` and `swarm model-import`: the catalog."""
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.markup import escape
+from silentswarm.leader.v1 import models_pb2
+from swarm_core.errors import SwarmError
+
+from swarm_cli.context import CommandContext, JsonOption, LeaderOption
+from swarm_cli.leader import Leader
+from swarm_cli.progress import Steps, steps
+from swarm_cli.terminal import bytes_text, count_text, json_of, out, print_json, table_of
+
+app = typer.Typer(help="List the models of the catalog; `models show ID` shows one.", no_args_is_help=False)
+
+
+@app.callback(invoke_without_command=True)
+def models(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
+    """List the models of the catalog; `models show ID` shows one."""
+    context: CommandContext = ctx.obj
+    if ctx.invoked_subcommand is not None:
+        context.choose_leader(leader)
+        return
+    answer = context.run(leader, lambda to: to.ask(to.models.ListModels, models_pb2.ListModelsRequest()))
+    if json:
+        print_json(json_of(answer))
+    elif answer.models:
+        out().print(catalog_table(answer.models))
+    else:
+        out().print("The catalog is empty. `swarm model-import SOURCE` adds a model.")
+
+
+@app.command("show")
+def show_model(
+    ctx: typer.Context,
+    model_id: Annotated[str, typer.Argument(metavar="ID")],
+    leader: LeaderOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show one model."""
+    context: CommandContext = ctx.obj
+    request = models_pb2.GetModelRequest(model_id=model_id)
+    model = context.run(leader, lambda to: to.ask(to.models.GetModel, request))
+    if json:
+        print_json(json_of(model))
+    else:
+        out().print(model_table(model))
+
+
+def import_command(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder, a .gguf file, or a hub id (org/name).")],
+    model_id: Annotated[str, typer.Option("--id", help="The id it gets; made from the source when absent.")] = "",
+    revision: Annotated[str, typer.Option("--revision", help="Revision on the hub.")] = "",
+    leader: LeaderOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring a checkpoint into the catalog."""
+    context: CommandContext = ctx.obj
+    request = import_request(source, model_id, revision)
+
+    async def work(to: Leader) -> models_pb2.Model:
+        with steps() as progress:
+            return await import_model(to, request, progress)
+
+    model = context.run(leader, work)
+    if json:
+        print_json(json_of(model))
+    else:
+        out().print(model_table(model))
+
+
+def import_request(source: str, model_id: str = "", revision: str = "") -> models_pb2.ImportModelRequest:
+    """What to import. A path that exists is made absolute: the leader may run in another folder."""
+    path = Path(source).expanduser()
+    named = str(path.resolve()) if path.exists() else source
+    return models_pb2.ImportModelRequest(source=named, model_id=model_id, revision=revision)
+
+
+async def import_model(leader: Leader, request: models_pb2.ImportModelRequest, progress: Steps) -> models_pb2.Model:
+    """Import and show how far it is. Raises SwarmError."""
+    progress.show("import", "starting")
+    events = leader.follow(leader.models.ImportModel, request, leader.config.load_timeout_s)
+    async with aclosing(events):
+        async for event in events:
+            if event.HasField("model"):
+                return event.model
+            progress.show("import", event.progress.step, event.progress.done, event.progress.total)
+    raise SwarmError("the leader ended the import without a model; its log says why")
+
+
+def catalog_table(models: list[models_pb2.Model]) -> RenderableType:
+    """One line per model; a damaged one says why."""
+    table = table_of("MODEL", "STATE", "TYPE", "LAYERS", "PARAMETERS", "WEIGHTS")
+    for model in models:
+        state = f"broken: {model.broken}" if model.broken else model.state or "unloaded"
+        table.add_row(
+            escape(model.model_id),
+            escape(state),
+            escape(model.model_type),
+            str(model.layer_count),
+            count_text(model.parameter_count),
+            bytes_text(model.weight_bytes),
+        )
+    return table
+
+
+def model_table(model: models_pb2.Model) -> RenderableType:
+    """Every fact about one model."""
+    table = table_of("MODEL", escape(model.model_id))
+    table.add_row("state", escape(f"broken: {model.broken}" if model.broken else model.state or "unloaded"))
+    table.add_row("type", escape(model.model_type))
+    table.add_row("layers", str(model.layer_count))
+    table.add_row("parameters", count_text(model.parameter_count))
+    table.add_row("weights", bytes_text(model.weight_bytes))
+    table.add_row("context", f"{model.context_tokens_max} tokens" if model.context_tokens_max else "not stated")
+    table.add_row("source", escape(model.source))
+    return table

@@ -1,0 +1,72 @@
+"""How a served model looks on a terminal. Pure: messages in, tables out."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.leader.v1 import serving_pb2
+
+from swarm_cli.terminal import bytes_text, table_of
+
+ENDED = (
+    serving_pb2.PLACEMENT_STATE_READY,
+    serving_pb2.PLACEMENT_STATE_FAILED,
+    serving_pb2.PLACEMENT_STATE_IDLE,
+    serving_pb2.PLACEMENT_STATE_UNLOADED,
+)
+
+
+def state_text(state: int) -> str:
+    """PLACEMENT_STATE_READY -> "ready"; no placement at all is "unloaded"."""
+    if state == serving_pb2.PLACEMENT_STATE_UNSPECIFIED:
+        return "unloaded"
+    return _name(serving_pb2.PlacementState, state, "PLACEMENT_STATE_")
+
+
+def route_text(route: int) -> str:
+    """ROUTE_DIRECT -> "direct"; not known yet is "-"."""
+    return "-" if route == stage_pb2.ROUTE_UNSPECIFIED else _name(stage_pb2.Route, route, "ROUTE_")
+
+
+def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
+    """One model: a headline, its stages, and the planner's notes."""
+    headline = f"[bold]{escape(status.model_id)}[/bold]  {state_text(status.state)}"
+    if status.state == serving_pb2.PLACEMENT_STATE_READY:
+        headline += f"  epoch {status.epoch}  {status.running} running, {status.waiting} waiting"
+        headline += f"  context {status.context_tokens} tokens"
+    if status.HasField("probe_lap_ms"):
+        headline += f"  lap {status.probe_lap_ms:.1f} ms"
+    parts: list[RenderableType] = [headline]
+    if status.reason:
+        parts.append(f"  reason: {escape(status.reason)}")
+    if status.stages:
+        parts.append(stages_table(status.stages))
+    parts += [f"  note: {escape(note)}" for note in status.notes]
+    return Group(*parts)
+
+
+def stages_table(stages: Iterable[serving_pb2.StagePlacement]) -> RenderableType:
+    """One line per stage, live figures as of the last heartbeat."""
+    table = table_of("  STAGE", "FELLOW", "LAYERS", "ROUTE", "STATE", "WEIGHTS", "KV TOKENS", "SESSIONS")
+    for stage in stages:
+        live = stage.HasField("live")
+        table.add_row(
+            f"  {stage.stage_index}",
+            escape(stage.fellow_name or stage.fellow_id),
+            f"{stage.layer_start}-{stage.layer_stop - 1}",
+            route_text(stage.route),
+            escape(stage.state),
+            bytes_text(stage.weight_bytes),
+            f"{stage.live.kv_tokens_used}/{stage.live.spec.kv_tokens}" if live else "-",
+            str(stage.live.sessions) if live else "-",
+        )
+    return table
+
+
+def _name(enum: object, number: int, prefix: str) -> str:
+    """An enum value as a word; a number of a newer peer stays a number."""
+    try:
+        return enum.Name(number).removeprefix(prefix).lower()  # type: ignore[attr-defined]
+    except ValueError:
+        return str(number)

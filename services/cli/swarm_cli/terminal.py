@@ -1,0 +1,70 @@
+"""Where words go: answers to stdout, everything else to stderr; colour only on a terminal. Knows no command."""
+
+import json
+import sys
+from typing import TextIO
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+
+# What is piped is read by programs: a row is one line, however long.
+_PIPE_WIDTH = 10_000
+
+
+def console_on(stream: TextIO) -> Console:
+    """A console that writes escape codes to a terminal only, whatever FORCE_COLOR says."""
+    if stream.isatty():
+        return Console(file=stream, highlight=False, soft_wrap=False)
+    return Console(
+        file=stream, highlight=False, force_terminal=False, color_system=None, width=_PIPE_WIDTH, no_color=True
+    )
+
+
+def out() -> Console:
+    """Answers."""
+    return console_on(sys.stdout)
+
+
+def err() -> Console:
+    """Errors and progress."""
+    return console_on(sys.stderr)
+
+
+def json_of(message: Message) -> dict[str, object]:
+    """A message in proto JSON with the proto's own field names; 64-bit numbers are strings there."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def print_json(document: object) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def table_of(*headers: str) -> Table:
+    """An open table; long cells fold on a narrow terminal instead of being cut."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table
+
+
+def bytes_text(count: int | None) -> str:
+    """Bytes for people, binary units; None is unknown and says so."""
+    if count is None:
+        return "unknown"
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    raise AssertionError("unreachable: GiB ends the loop")
+
+
+def count_text(count: int) -> str:
+    """A count for people: 134515008 -> 134.5M."""
+    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= limit:
+            return f"{count / limit:.1f}{unit}"
+    return str(count)

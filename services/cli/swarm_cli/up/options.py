@@ -1,0 +1,34 @@
+"""What `swarm up` is asked for. Plain facts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarm_cli.serving import TransportChoice
+
+HOST = "127.0.0.1"  # one machine; nothing here listens beyond it
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """Ports 0: a free one is chosen. model_dir None: inside data_dir. model None: the one that comes along."""
+
+    fellows: int
+    stages: int
+    model: str | None
+    transport: TransportChoice
+    http_port: int
+    grpc_port: int
+    data_dir: Path
+    model_dir: Path | None
+    no_model: bool
+    ready_file: Path | None
+    once: str | None
+    chat: bool
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is shared out between the fellows. memory_free_bytes: available to new processes now."""
+
+    cpu_count: int
+    memory_free_bytes: int

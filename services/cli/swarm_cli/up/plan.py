@@ -1,0 +1,70 @@
+"""Which processes `swarm up` starts, and how each is configured. Pure: options and facts in, specs out."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarm_cli.up.options import HOST, Machine, UpOptions
+
+LEADER = "leader"
+GATEWAY = "gateway"
+MEMORY_SHARE = 0.8  # of what is free; the rest is for the leader, the gateway and the page cache
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """One process. environ: all of it. log: file its stdout and stderr go to; None shares the terminal."""
+
+    name: str
+    arguments: tuple[str, ...]
+    environ: Mapping[str, str]
+    log: Path | None
+
+
+def plan_children(options: UpOptions, machine: Machine, environ: Mapping[str, str]) -> list[ChildSpec]:
+    """The leader first, then the gateway, then the fellows. What the environment sets for a fellow wins."""
+    address = f"{HOST}:{options.grpc_port}"
+    leader = ChildSpec(LEADER, _python("swarm_leader"), {**environ, **_leader_environ(options)}, _log(options, LEADER))
+    gateway_environ = {"SWARM_LEADER": address, "SWARM_GATEWAY_HOST": HOST, "SWARM_HTTP_PORT": str(options.http_port)}
+    gateway = ChildSpec(GATEWAY, _python("swarm_gateway"), {**environ, **gateway_environ}, _log(options, GATEWAY))
+    return [leader, gateway, *(_fellow(name, address, options, machine, environ) for name in fellow_names(options))]
+
+
+def plan_chat(options: UpOptions, model_id: str, environ: Mapping[str, str]) -> ChildSpec:
+    """The chat, on the supervisor's own terminal."""
+    arguments = _python("swarm_cli", "chat", model_id, "--leader", f"{HOST}:{options.grpc_port}")
+    return ChildSpec("chat", arguments, environ, None)
+
+
+def fellow_names(options: UpOptions) -> list[str]:
+    """fellow-1, fellow-2 ..."""
+    return [f"fellow-{number}" for number in range(1, options.fellows + 1)]
+
+
+def _leader_environ(options: UpOptions) -> dict[str, str]:
+    folder = options.data_dir / LEADER
+    chosen = {"SWARM_DATA_DIR": str(folder), "SWARM_LEADER_HOST": HOST, "SWARM_GRPC_PORT": str(options.grpc_port)}
+    if options.model_dir is not None:
+        chosen["SWARM_SERVABLE_MODELS_ROOT"] = str(options.model_dir)
+    return chosen
+
+
+def _fellow(name: str, address: str, options: UpOptions, machine: Machine, environ: Mapping[str, str]) -> ChildSpec:
+    state = options.data_dir / name
+    arguments = _python("swarm_fellow", "--leader", address, "--name", name, "--state-dir", str(state))
+    shares = {
+        "SWARM_FELLOW_MEMORY_MB": str(int(machine.memory_free_bytes * MEMORY_SHARE / options.fellows / 2**20)),
+        "SWARM_STAGE_THREADS": str(max(1, machine.cpu_count // options.fellows)),
+    }
+    # A cache of its own for each, as on machines of their own.
+    owned = {"SWARM_FELLOW_MODEL_CACHE": str(state / "models")}
+    return ChildSpec(name, arguments, {**shares, **environ, **owned}, _log(options, name))
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *arguments)
+
+
+def _log(options: UpOptions, name: str) -> Path:
+    return options.data_dir / "logs" / f"{name}.log"

@@ -1,0 +1,173 @@
+"""The life of a swarm on one machine: start in order, load, serve, end together. Decides no placement."""
+
+import asyncio
+import dataclasses
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from silentswarm.leader.v1 import serving_pb2
+from swarm_core.errors import SwarmError
+
+from swarm_cli.config import CliConfig
+from swarm_cli.failures import FAILED, INTERRUPTED, OK, words_of
+from swarm_cli.inference import follow_reply, generation_of, print_part
+from swarm_cli.leader import Leader
+from swarm_cli.progress import steps
+from swarm_cli.serving import UNLOAD_TIMEOUT_S, wait_until_ready
+from swarm_cli.up.children import Children
+from swarm_cli.up.model import ensure_model
+from swarm_cli.up.narrator import Narrator
+from swarm_cli.up.options import HOST, Machine, UpOptions
+from swarm_cli.up.plan import GATEWAY, LEADER, fellow_names, plan_chat, plan_children
+from swarm_cli.up.ready import fellows_lack, gateway_lacks, leader_lacks, stage_pids, until, write_ready_file
+
+ONCE_TOKENS = 256
+_NEEDED = {LEADER, GATEWAY}  # without one of these nobody can be served
+
+
+class Supervisor:
+    """One run of `swarm up`, with ports that are chosen already."""
+
+    def __init__(self, options: UpOptions, machine: Machine, config: CliConfig, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._machine = machine
+        self._environ = environ
+        self._children = Children()
+        self._narrator = Narrator(time.monotonic())
+        self._address = f"{HOST}:{options.grpc_port}"
+        self._base_url = f"http://{HOST}:{options.http_port}"
+        self._config = dataclasses.replace(config, leader=self._address)
+
+    async def run(self) -> int:
+        """Until it is told to end, the chat ends, or the leader or the gateway dies. Returns the exit code."""
+        if self._options.ready_file is not None:
+            self._options.ready_file.unlink(missing_ok=True)
+        try:
+            with self._stop_signals() as stop:
+                return await self._until_stopped(stop)
+        finally:
+            if self._options.ready_file is not None:
+                self._options.ready_file.unlink(missing_ok=True)
+
+    async def _until_stopped(self, stop: asyncio.Event) -> int:
+        """Live until done or told to stop; whatever happens, no child is left."""
+        life = asyncio.create_task(self._live())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({life, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                return life.result()
+            return OK if self._options.once is None else INTERRUPTED
+        except SwarmError as error:
+            self._narrator.warn(f"error: {words_of(error)}")
+            return FAILED
+        finally:
+            life.cancel()
+            stopped.cancel()
+            await asyncio.gather(life, stopped, return_exceptions=True)
+            self._narrator.say("ending every process")
+            await self._children.stop_all()
+            self._narrator.say("ended")
+
+    async def _live(self) -> int:
+        """Bring everything up, then do what was asked for."""
+        async with Leader(self._config) as leader:
+            await self._start(leader)
+            status = None if self._options.no_model else await self._children.while_all_live(self._load(leader))
+            model_id = status.model_id if status else None
+            self._announce(status)
+            if self._options.once is not None and model_id is not None:
+                return await self._children.while_all_live(self._reply_once(leader, model_id, self._options.once))
+            if self._options.chat and model_id is not None:
+                await self._children.start(plan_chat(self._options, model_id, self._environ))
+            else:
+                self._narrator.say("serving; Ctrl-C ends everything")
+            return await self._serve()
+
+    async def _start(self, leader: Leader) -> None:
+        """Start every process and wait until each answers."""
+        names = fellow_names(self._options)
+        self._narrator.say(f"starting a leader, a gateway and {len(names)} fellows; logs in {self._logs}")
+        for spec in plan_children(self._options, self._machine, self._environ):
+            await self._children.start(spec)
+        await self._children.while_all_live(until(lambda: leader_lacks(leader), "the leader"))
+        self._narrator.say(f"the leader answers at {self._address}")
+        await self._children.while_all_live(until(lambda: gateway_lacks(self._base_url), "the gateway"))
+        self._narrator.say(f"the gateway answers at {self._base_url}")
+        await self._children.while_all_live(until(lambda: fellows_lack(leader, names), "the fleet"))
+        self._narrator.say(f"connected: {', '.join(names)}")
+
+    async def _load(self, leader: Leader) -> serving_pb2.ModelStatus:
+        """Import when needed, load, and wait until a token went round."""
+        with steps(self._narrator.started_s) as progress:
+            model_id = await ensure_model(leader, self._options.model, progress)
+            # What an earlier run left in the ledger names processes that are gone.
+            unload = serving_pb2.UnloadModelRequest(model_id=model_id)
+            await leader.ask(leader.serving.UnloadModel, unload, UNLOAD_TIMEOUT_S)
+            self._narrator.say(f"loading {model_id} over {self._options.stages} stages")
+            request = serving_pb2.LoadModelRequest(
+                model_id=model_id, num_stages=self._options.stages, transport=self._options.transport.proto
+            )
+            await leader.ask(leader.serving.LoadModel, request)
+            status = await wait_until_ready(leader, model_id, progress)
+        self._narrator.say(f"{model_id} is ready: a token went round")
+        return status
+
+    def _announce(self, status: serving_pb2.ModelStatus | None) -> None:
+        """Say where to go, and write the ready file."""
+        model_id = status.model_id if status else None
+        self._narrator.show_way_in(self._base_url, self._address, model_id, quiet=self._options.once is not None)
+        if self._options.ready_file is None:
+            return
+        pids = self._children.pids()
+        if status is not None:
+            pids |= stage_pids({name: pids[name] for name in fellow_names(self._options) if name in pids}, status)
+        document = {"http": self._base_url, "grpc": self._address, "model": model_id, "processes": pids}
+        write_ready_file(self._options.ready_file, document)
+
+    async def _reply_once(self, leader: Leader, model_id: str, prompt: str) -> int:
+        """One greedy reply on stdout."""
+        generation = generation_of(ONCE_TOKENS, temperature=0.0, seed=0)
+        generation.chat.messages.add(role="user", content=prompt)
+        await follow_reply(leader, model_id, generation, print_part)
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        return OK
+
+    async def _serve(self) -> int:
+        """Watch the children. A fellow's end is told and survived; the leader's or the gateway's ends the run."""
+        while True:
+            death = await self._children.next_death()
+            name = death.facts["name"]
+            if name == "chat":
+                return OK
+            self._narrator.warn(death.message)
+            if name in _NEEDED:
+                return FAILED
+
+    @property
+    def _logs(self) -> str:
+        return str(self._options.data_dir / "logs")
+
+    @contextmanager
+    def _stop_signals(self) -> Iterator[asyncio.Event]:
+        """An event set by the first SIGINT, SIGTERM or SIGHUP; a second one kills at once."""
+        stop = asyncio.Event()
+
+        def on_signal() -> None:
+            if stop.is_set():
+                self._children.kill_all()
+            stop.set()
+
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, on_signal)
+        try:
+            yield stop
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)

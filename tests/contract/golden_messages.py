@@ -1,0 +1,53 @@
+"""Messages whose bytes are kept. What they hold never changes; a new field gets a new message."""
+
+import struct
+
+from google.protobuf.message import Message
+from silentswarm.core.v1 import capabilities_pb2, generation_pb2, reason_pb2, tensor_pb2
+from silentswarm.ring.v1 import ring_pb2
+
+
+def frame_batch() -> ring_pb2.FrameBatch:
+    """A batch with every body a frame can have: a first prompt piece, tokens, an end and a failure."""
+    hidden = ring_pb2.Hidden(
+        hidden=tensor_pb2.Tensor(dtype="F32", shape=[2, 3], data=struct.pack("<6f", 0.0, 1.0, -1.5, 2.25, 1e-6, 3e4)),
+        sampling=generation_pb2.Sampling(temperature=0.0, top_p=0.9, top_k=40, min_p=0.05, seed=2**63 + 7),
+        sample=True,
+        probe=True,
+    )
+    traces = [
+        ring_pb2.Trace(stage_index=0, compute_us=1234, layer_start=0, layer_stop=15, received_bytes=0),
+        ring_pb2.Trace(stage_index=1, compute_us=987, layer_start=15, layer_stop=30, received_bytes=4711),
+    ]
+    failure = ring_pb2.Failure(reason=reason_pb2.REASON_BAD_FRAME, message="position 7 is beyond 3", stage_index=1)
+    return ring_pb2.FrameBatch(
+        epoch=3,
+        frames=[
+            ring_pb2.Frame(session=1, pos=0, hidden=hidden, traces=traces),
+            ring_pb2.Frame(session=2, pos=300, sampled=ring_pb2.Sampled(tokens=[49151, 0, 7])),
+            ring_pb2.Frame(session=2**40, pos=1, end=ring_pb2.End()),
+            ring_pb2.Frame(session=4, pos=7, failure=failure),
+        ],
+    )
+
+
+def capabilities() -> capabilities_pb2.Capabilities:
+    """Every capability declared, every parameter set."""
+    declared = capabilities_pb2.Capabilities()
+    for field in declared.DESCRIPTOR.fields:
+        getattr(declared, field.name).SetInParent()
+    declared.wire.MergeFrom(
+        capabilities_pb2.Wire(version_min=1, version_max=2, frame_bytes_max=64 * 2**20, dtypes=["F32", "F16", "BF16"])
+    )
+    declared.serve.MergeFrom(capabilities_pb2.Serve(loaded_models_max=1, model_types=["llama", "qwen3"]))
+    declared.serve_n_stage.stage_count_max = 16
+    declared.serve_concurrent.in_flight_max = 8
+    declared.serve_codec.codecs.extend(["int8"])
+    declared.serve_quantized.methods.extend(["nf4", "int8"])
+    declared.serve_speculative.drafts_max = 8
+    return declared
+
+
+def all_golden() -> dict[str, Message]:
+    """File name below golden/ -> message."""
+    return {"frame_batch.hex": frame_batch(), "capabilities.hex": capabilities()}

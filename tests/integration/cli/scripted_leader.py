@@ -1,0 +1,200 @@
+"""A leader that answers what a test gives it: real sockets, the real guard and errors, no swarm behind it."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import grpc
+from silentswarm.core.v1 import generation_pb2, hardware_pb2, stage_pb2
+from silentswarm.leader.v1 import (
+    fleet_pb2,
+    fleet_pb2_grpc,
+    inference_pb2,
+    inference_pb2_grpc,
+    models_pb2,
+    models_pb2_grpc,
+    serving_pb2,
+    serving_pb2_grpc,
+    status_pb2,
+    status_pb2_grpc,
+)
+from swarm_core.errors import FellowNotFound, ModelNotFound, TooFewFellows
+from swarm_rpc.server import listen, make_server
+
+MODEL = models_pb2.Model(
+    model_id="tiny",
+    model_type="llama",
+    layer_count=30,
+    parameter_count=134_515_008,
+    weight_bytes=93 * 2**20,
+    source="/models/[tiny].gguf",
+    state="unloaded",
+)
+
+
+def stages(state: str, step: str = "", done: int = 0, total: int = 0) -> list[serving_pb2.StagePlacement]:
+    """Two stages on two fellows, both as far."""
+    cut = ((0, 15), (15, 30))
+    return [
+        serving_pb2.StagePlacement(
+            stage_index=index,
+            fellow_id=f"id-{index + 1}",
+            fellow_name=f"fellow-{index + 1}",
+            layer_start=start,
+            layer_stop=stop,
+            weight_bytes=2**26,
+            route=stage_pb2.ROUTE_DIRECT,
+            state=state,
+            step=step,
+            done=done,
+            total=total,
+        )
+        for index, (start, stop) in enumerate(cut)
+    ]
+
+
+@dataclass
+class ScriptedLeader(
+    models_pb2_grpc.ModelsServicer,
+    serving_pb2_grpc.ServingServicer,
+    inference_pb2_grpc.InferenceServicer,
+    fleet_pb2_grpc.FleetServicer,
+    status_pb2_grpc.StatusServicer,
+):
+    """Answers, and keeps what it was asked. load_ends: the states a watched load goes through.
+
+    endless: a reply never ends by itself. cancelled: set when the caller of an endless reply went away.
+    """
+
+    load_ends: tuple[serving_pb2.ModelStatus, ...] = ()
+    endless: bool = False
+    loads: list[serving_pb2.LoadModelRequest] = field(default_factory=list)
+    imports: list[models_pb2.ImportModelRequest] = field(default_factory=list)
+    generations: list[inference_pb2.GenerateRequest] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    address: str = ""
+
+    async def ListModels(self, request, context):
+        return models_pb2.ListModelsResponse(models=[MODEL, models_pb2.Model(model_id="bad", broken="no config.json")])
+
+    async def GetModel(self, request, context):
+        if request.model_id != MODEL.model_id:
+            raise ModelNotFound(f"no model {request.model_id!r}; there is: tiny", available="tiny")
+        return MODEL
+
+    async def ImportModel(self, request, context):
+        self.imports.append(request)
+        for done in (0, 50, 100):
+            yield models_pb2.ImportModelEvent(progress=models_pb2.ImportProgress(step="convert", done=done, total=100))
+        yield models_pb2.ImportModelEvent(model=MODEL)
+
+    async def LoadModel(self, request, context):
+        self.loads.append(request)
+        if request.num_stages > 2:
+            raise TooFewFellows(f"{request.num_stages} stages need as many fellows; 2 are connected")
+        return serving_pb2.ModelStatus(
+            model_id=request.model_id, state=serving_pb2.PLACEMENT_STATE_LOADING, stages=stages("loading")
+        )
+
+    async def PlanModel(self, request, context):
+        return serving_pb2.ModelStatus(
+            model_id=request.model_id,
+            state=serving_pb2.PLACEMENT_STATE_PLANNED,
+            stages=stages("planned"),
+            notes=["one reply at a time: fellow-2 does not declare serve_concurrent"],
+        )
+
+    async def WatchModel(self, request, context):
+        for status in self.load_ends:
+            yield status
+
+    async def UnloadModel(self, request, context):
+        return serving_pb2.ModelStatus(model_id=request.model_id, state=serving_pb2.PLACEMENT_STATE_UNLOADED)
+
+    async def ListServing(self, request, context):
+        status = serving_pb2.ModelStatus(
+            model_id="tiny", state=serving_pb2.PLACEMENT_STATE_READY, stages=stages("loaded"), epoch=4
+        )
+        status.stages[0].live.MergeFrom(
+            stage_pb2.StageStatus(sessions=3, kv_tokens_used=77, spec=stage_pb2.StageSpec(kv_tokens=8192))
+        )
+        return serving_pb2.ListServingResponse(models=[status])
+
+    async def ListFellows(self, request, context):
+        device = hardware_pb2.Device(kind="cpu", name="A processor", memory_free_bytes=8 * 2**30)
+        fellow = fleet_pb2.Fellow(
+            name="fellow-1", state="connected", hardware=hardware_pb2.Hardware(devices=[device]), heartbeat_age_s=2.0
+        )
+        return fleet_pb2.ListFellowsResponse(fellows=[fellow])
+
+    async def PingFellow(self, request, context):
+        if request.fellow_id != "fellow-1":
+            raise FellowNotFound(f"no fellow {request.fellow_id!r}")
+        return fleet_pb2.PingFellowResponse(round_trip_ms=1.5)
+
+    async def ReleaseFellow(self, request, context):
+        return fleet_pb2.ReleaseFellowResponse()
+
+    async def DeleteFellow(self, request, context):
+        return fleet_pb2.DeleteFellowResponse()
+
+    async def GetHealth(self, request, context):
+        return status_pb2.GetHealthResponse(version="0.1.0", uptime_s=12.0)
+
+    async def GetReady(self, request, context):
+        return status_pb2.GetReadyResponse(ready=True)
+
+    async def Generate(self, request, context) -> AsyncIterator[inference_pb2.GenerateEvent]:
+        self.generations.append(request)
+        try:
+            yield _event(started=generation_pb2.GenerationEvent.Started(prompt_tokens=5, seed=1))
+            for part in ("[bold]The capital", " of France", " is Paris."):
+                yield _event(tokens=generation_pb2.GenerationEvent.TokenBatch(text=part, ids=[1]))
+            while self.endless:
+                await asyncio.sleep(0.02)
+                yield _event(tokens=generation_pb2.GenerationEvent.TokenBatch(text=" more", ids=[2]))
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled.set()
+            raise
+        done = generation_pb2.GenerationEvent.Done(
+            finish_reason=generation_pb2.FINISH_REASON_STOP, prompt_tokens=5, completion_tokens=3
+        )
+        yield _event(done=done)
+
+
+@contextmanager
+def serve(leader: ScriptedLeader) -> Iterator[ScriptedLeader]:
+    """The leader on a free port, in a thread of its own; its address is set while inside."""
+    loop = asyncio.new_event_loop()
+    started: list[grpc.aio.Server] = []
+
+    async def start() -> None:
+        server = make_server()
+        for add in (
+            models_pb2_grpc.add_ModelsServicer_to_server,
+            serving_pb2_grpc.add_ServingServicer_to_server,
+            inference_pb2_grpc.add_InferenceServicer_to_server,
+            fleet_pb2_grpc.add_FleetServicer_to_server,
+            status_pb2_grpc.add_StatusServicer_to_server,
+        ):
+            add(leader, server)
+        leader.address = f"127.0.0.1:{listen(server, '127.0.0.1:0')}"
+        await server.start()
+        started.append(server)
+
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(start(), loop).result(timeout=10)
+    try:
+        yield leader
+    finally:
+        asyncio.run_coroutine_threadsafe(started[0].stop(grace=0), loop).result(timeout=10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=10)
+        loop.close()
+
+
+def _event(**event: object) -> inference_pb2.GenerateEvent:
+    return inference_pb2.GenerateEvent(request_id="r-1", event=generation_pb2.GenerationEvent(**event))

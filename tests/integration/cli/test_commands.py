@@ -1,0 +1,263 @@
+"""Every command of `swarm`, as a user runs it: what is printed where, and the exit code."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.leader.v1 import serving_pb2
+
+from tests.integration.cli.conftest import Ended
+from tests.integration.cli.scripted_leader import ScriptedLeader, stages
+
+Swarm = Callable[..., Ended]
+LOADING = serving_pb2.ModelStatus(
+    model_id="tiny", state=serving_pb2.PLACEMENT_STATE_LOADING, stages=stages("loading", "weights", 5, 10)
+)
+READY = serving_pb2.ModelStatus(
+    model_id="tiny", state=serving_pb2.PLACEMENT_STATE_READY, stages=stages("loaded"), probe_lap_ms=12.5
+)
+FAILED = serving_pb2.ModelStatus(
+    model_id="tiny", state=serving_pb2.PLACEMENT_STATE_FAILED, reason="stage 1 on fellow-2: out of memory"
+)
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_models_prints_one_line_per_model_without_escape_codes(swarm: Swarm):
+    ended = swarm("models")
+
+    assert ended.code == 0
+    assert "\x1b" not in ended.out
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["MODEL", "STATE", "TYPE", "LAYERS", "PARAMETERS", "WEIGHTS"]
+    assert "134.5M" in lines[1]
+    assert "broken: no config.json" in lines[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("models",),
+        ("models", "show", "tiny"),
+        ("status",),
+        ("fellows",),
+        ("fellows", "ping", "fellow-1"),
+        ("model-load", "tiny", "--plan"),
+    ],
+)
+def test_json_prints_one_document_with_the_names_of_the_protos(swarm: Swarm, arguments: tuple[str, ...]):
+    ended = swarm(*arguments, "--json")
+
+    assert ended.code == 0
+    assert ended.err == ""
+    document = json.loads(ended.out)
+    assert not any(character.isupper() for character in "".join(document))
+
+
+def test_models_show_prints_brackets_as_they_are(swarm: Swarm):
+    assert "/models/[tiny].gguf" in swarm("models", "show", "tiny").out
+
+
+def test_an_unknown_model_is_4_and_names_what_exists(swarm: Swarm):
+    ended = swarm("models", "show", "nope")
+
+    assert ended.code == 4
+    assert ended.out == ""
+    assert "there is: tiny" in ended.err
+    assert "model-import" in ended.err
+
+
+def test_no_leader_is_3_and_says_how_to_start_one(swarm: Swarm):
+    address = f"127.0.0.1:{free_port()}"
+
+    ended = swarm("status", SWARM_LEADER=address)
+
+    assert ended.code == 3
+    assert f"no leader answers at {address}: start one with `swarm up` or `swarm-leader`" in ended.err
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_option_wins_over_the_environment_wherever_it_stands(swarm: Swarm, leader: ScriptedLeader, before: bool):
+    option = ("--leader", leader.address)
+    arguments = (*option, "models") if before else ("models", *option)
+
+    assert swarm(*arguments, SWARM_LEADER=f"127.0.0.1:{free_port()}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("modles",), "No such command"),
+        (("model-load",), "Missing argument"),
+        (("model-load", "tiny", "--transport", "pigeon"), "auto"),
+        (("models", "--leader", "nowhere"), "HOST:PORT"),
+        (("infer", "tiny", ""), "the prompt is empty"),
+        (("up", "--no-model", "--once", "hi"), "--no-model"),
+    ],
+)
+def test_wrong_usage_is_2_and_never_a_traceback(swarm: Swarm, arguments: tuple[str, ...], words: str):
+    ended = swarm(*arguments)
+
+    assert ended.code == 2
+    assert words in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_import_sends_an_absolute_path_and_shows_its_steps(swarm: Swarm, leader: ScriptedLeader, tmp_path: Path):
+    source = tmp_path / "tiny.gguf"
+    source.write_bytes(b"GGUF")
+
+    ended = swarm("model-import", str(source), "--id", "tiny")
+
+    assert ended.code == 0
+    assert leader.imports[0].source == str(source)
+    assert leader.imports[0].model_id == "tiny"
+    assert "import convert" in ended.err
+
+
+def test_load_passes_every_choice_on(swarm: Swarm, leader: ScriptedLeader):
+    choices = ("--num-stages", "2", "--fellow", "a", "--fellow", "b", "--transport", "tunnel", "--context", "512")
+
+    ended = swarm("model-load", "tiny", *choices)
+
+    assert ended.code == 0
+    assert leader.loads[0] == serving_pb2.LoadModelRequest(
+        model_id="tiny",
+        num_stages=2,
+        fellow_ids=["a", "b"],
+        transport=stage_pb2.TRANSPORT_TUNNEL,
+        context_tokens=512,
+    )
+
+
+def test_a_plan_loads_nothing_and_shows_its_notes(swarm: Swarm, leader: ScriptedLeader):
+    ended = swarm("model-load", "tiny", "--plan")
+
+    assert leader.loads == []
+    assert "note: one reply at a time: fellow-2" in ended.out
+
+
+def test_a_load_that_is_waited_for_shows_each_stage_until_it_is_ready(swarm: Swarm, leader: ScriptedLeader):
+    leader.load_ends = (LOADING, READY)
+
+    ended = swarm("model-load", "tiny", "--wait")
+
+    assert ended.code == 0
+    assert "stage 0 on fellow-1 weights 50 %" in ended.err
+    assert "stage 1 on fellow-2 loaded" in ended.err
+    assert "lap 12.5 ms" in ended.out
+
+
+def test_a_load_that_fails_is_1_with_the_reason(swarm: Swarm, leader: ScriptedLeader):
+    leader.load_ends = (LOADING, FAILED)
+
+    ended = swarm("model-load", "tiny", "--wait")
+
+    assert ended.code == 1
+    assert "tiny is failed: stage 1 on fellow-2: out of memory" in ended.err
+
+
+def test_a_refused_load_is_1_with_the_numbers(swarm: Swarm):
+    ended = swarm("model-load", "tiny", "--num-stages", "3")
+
+    assert ended.code == 1
+    assert "3 stages need as many fellows; 2 are connected" in ended.err
+
+
+def test_status_shows_stages_fellows_layers_routes_and_live_figures(swarm: Swarm):
+    ended = swarm("status")
+
+    assert ended.code == 0
+    stage = next(line for line in ended.out.splitlines() if "0-14" in line).split()
+    assert stage == ["0", "fellow-1", "0-14", "direct", "loaded", "64.0", "MiB", "77/8192", "3"]
+    assert "8.0 GiB" in ended.out
+
+
+@pytest.mark.parametrize("act", ["ping", "release", "delete"])
+def test_a_fellow_is_asked_by_name(swarm: Swarm, act: str):
+    assert swarm("fellows", act, "fellow-1").code == 0
+
+
+def test_an_unknown_fellow_is_4(swarm: Swarm):
+    assert swarm("fellows", "ping", "nobody").code == 4
+
+
+def test_infer_prints_the_reply_alone_on_stdout(swarm: Swarm, leader: ScriptedLeader):
+    ended = swarm("infer", "tiny", "Where?", "--max-tokens", "9", "--temperature", "0", "--seed", "7")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == "[bold]The capital of France is Paris.\n"
+    generation = leader.generations[0].generation
+    assert generation.chat.messages[0].content == "Where?"
+    assert (generation.new_tokens_max, generation.sampling.temperature, generation.sampling.seed) == (9, 0.0, 7)
+    assert not generation.sampling.HasField("top_p")
+
+
+def test_infer_raw_takes_its_prompt_from_stdin_without_a_template(swarm: Swarm, leader: ScriptedLeader):
+    ended = swarm("infer", "tiny", "-", "--raw", "--json", given="Once upon")
+
+    assert leader.generations[0].generation.prompt == "Once upon"
+    document = json.loads(ended.out)
+    assert document["text"].endswith("is Paris.")
+    assert document["done"]["finish_reason"] == "FINISH_REASON_STOP"
+
+
+def test_chat_keeps_the_conversation_and_ends_at_quit(swarm: Swarm, leader: ScriptedLeader):
+    ended = swarm("chat", "tiny", "--system", "Be short.", given="Where?\n\nReally?\n/quit\nnever sent\n")
+
+    assert ended.code == 0
+    assert ended.out == "[bold]The capital of France is Paris.\n" * 2
+    second = leader.generations[1].generation.chat.messages
+    assert [message.role for message in second] == ["system", "user", "assistant", "user"]
+    assert len(leader.generations) == 2
+
+
+def test_chat_with_an_unknown_model_is_4_before_any_question(swarm: Swarm, leader: ScriptedLeader):
+    ended = swarm("chat", "nope", given="Where?\n")
+
+    assert ended.code == 4
+    assert leader.generations == []
+
+
+def test_ctrl_c_stops_a_reply_and_its_session_but_not_the_chat(leader: ScriptedLeader):
+    leader.endless = True
+    command = [sys.executable, "-m", "swarm_cli", "chat", "tiny", "--leader", leader.address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as chat:
+        chat.stdin.write("Where?\n")
+        chat.stdin.flush()
+        begun = chat.stdout.read(len("[bold]The capital"))
+        chat.send_signal(signal.SIGINT)
+        was_cancelled = leader.cancelled.wait(timeout=10)
+        leader.endless = False
+        rest, _ = chat.communicate("And now?\n", timeout=20)
+
+    assert begun == "[bold]The capital"
+    assert was_cancelled
+    assert "[stopped]" in rest
+    assert rest.endswith("is Paris.\n")
+    assert chat.returncode == 0
+
+
+def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(leader: ScriptedLeader):
+    leader.endless = True
+    command = [sys.executable, "-m", "swarm_cli", "infer", "tiny", "Where?", "--leader", leader.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as infer:
+        infer.stdout.read(10)
+        infer.stdout.close()
+        errors = infer.stderr.read()
+        infer.wait(timeout=20)
+
+    assert leader.cancelled.wait(timeout=10)
+    assert infer.returncode == 1
+    assert "Traceback" not in errors

@@ -1,0 +1,57 @@
+"""Numbers as people read them, and lines a pipe can read."""
+
+import io
+
+import pytest
+from rich.console import Console
+from swarm_cli.progress import LineSteps, share_of
+from swarm_cli.terminal import bytes_text, console_on, count_text, table_of
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "unknown"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (93 * 2**20, "93.0 MiB"),
+        (2**41, "2048.0 GiB"),
+    ],
+)
+def test_bytes_are_told_in_binary_units_and_unknown_is_not_zero(count: int | None, text: str):
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999"), (1500, "1.5k"), (134_515_008, "134.5M"), (7 * 10**9, "7.0B")]
+)
+def test_counts_are_told_in_thousands(count: int, text: str):
+    assert count_text(count) == text
+
+
+def test_a_row_in_a_pipe_is_one_line_however_long():
+    stream = io.StringIO()
+    table = table_of("A", "B")
+    table.add_row("x" * 500, "end")
+
+    console_on(stream).print(table)
+
+    assert stream.getvalue().splitlines()[1].split() == ["x" * 500, "end"]
+
+
+def test_a_step_is_told_when_it_begins_and_not_again_at_once():
+    stream = io.StringIO()
+    lines = LineSteps(Console(file=stream, width=200), started_s=0.0)
+
+    for done in range(50):
+        lines.show("import", "convert", done, 100)
+    lines.show("import", "hash")
+
+    told = [line.partition("] ")[2] for line in stream.getvalue().splitlines()]
+    assert told == ["import convert 0 %", "import hash"]
+
+
+@pytest.mark.parametrize(("done", "total", "text"), [(5, 0, ""), (0, 10, "0 %"), (10, 10, "100 %"), (11, 10, "100 %")])
+def test_a_share_is_never_told_without_a_total(done: int, total: int, text: str):
+    assert share_of(done, total) == text
