@@ -1,0 +1,102 @@
+"""swarm-gateway: reads the environment, composes the gateway, serves until it is told to stop."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import structlog
+from aiohttp import web
+from swarm_core.clock import SystemClock
+from swarm_core.config import from_environment, variables
+from swarm_core.errors import BadRequest, SwarmError
+from swarm_core.listen import check_bind_host, join_host_port, split_host_port
+from swarm_core.logs import configure_logs
+from swarm_rpc.channel import dial
+
+from swarm_gateway.app import make_app
+from swarm_gateway.config import GatewayConfig
+from swarm_gateway.leader import Leader
+
+log = structlog.get_logger()
+HANDLER_GRACE_S = 1.0  # after the calls to the leader ended, for handlers to write their last words
+KEEP_ALIVE_S = 75.0  # how long an idle connection is kept; longer than common proxies keep theirs
+MESSAGE_OVERHEAD_BYTES = 2**20  # what a body may grow by as a protobuf message
+
+
+def main() -> None:
+    """Run the gateway. Exits 0 when stopped by a signal, 2 with a sentence on stderr when it cannot start."""
+    try:
+        config = read_config(sys.argv[1:], os.environ)
+        configure_logs("gateway", config.log_level, config.log_json)
+        asyncio.run(serve(config))
+    except SwarmError as error:
+        print(f"swarm-gateway: {error.message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def read_config(arguments: list[str], environ: Mapping[str, str]) -> GatewayConfig:
+    """Settings from options and environment; an option wins. Raises BadRequest naming the variable."""
+    table = "\n".join(f"  {variable:<28} {meaning}" for variable, meaning in variables(GatewayConfig).items())
+    parser = argparse.ArgumentParser(
+        prog="swarm-gateway",
+        description="The HTTP side of SilentSwarm: OpenAI-compatible /v1, JSON /api/v1.",
+        epilog=f"environment variables:\n{table}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--leader", metavar="HOST:PORT", help="the leader's gRPC address (SWARM_LEADER)")
+    parser.add_argument("--host", help="address to listen on (SWARM_GATEWAY_HOST)")
+    parser.add_argument("--port", type=int, help="port to listen on (SWARM_HTTP_PORT)")
+    options = parser.parse_args(arguments)
+    config = from_environment(GatewayConfig, environ, leader=options.leader, host=options.host, port=options.port)
+    split_host_port(config.leader)
+    return config
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Serve until SIGTERM or SIGINT, then stop within 5 s. Raises BadRequest when it cannot listen."""
+    check_bind_host(config.host, config.allow_insecure)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    leader = Leader(dial(config.leader, config.body_bytes_max + MESSAGE_OVERHEAD_BYTES), config.leader)
+    runner = make_runner(make_app(config, leader, SystemClock(), version("silentswarm")))
+    await runner.setup()
+    try:
+        port = await listen(runner, config)
+        log.info("listening", url=f"http://{join_host_port(config.host, port)}/v1", leader=config.leader)
+        await stop.wait()
+        log.info("stopping")
+    finally:
+        await runner.cleanup()
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """The server around the application. A client that leaves cancels its handler, and so its call to the leader."""
+    return web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=HANDLER_GRACE_S,
+        keepalive_timeout=KEEP_ALIVE_S,
+    )
+
+
+async def listen(runner: web.AppRunner, config: GatewayConfig) -> int:
+    """Bind and start. Returns the port. Raises BadRequest when the address is taken or not this machine's."""
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+    except OSError as error:
+        address = join_host_port(config.host, config.port)
+        raise BadRequest(
+            f"cannot listen on {address}: {error.strerror or error}. Stop what uses it, or set SWARM_HTTP_PORT.",
+            field="SWARM_HTTP_PORT",
+        ) from None
+    return runner.addresses[0][1]
+
+
+if __name__ == "__main__":
+    main()

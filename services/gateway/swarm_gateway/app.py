@@ -1,0 +1,149 @@
+"""The gateway's HTTP application: one table of routes, one place where failures become replies."""
+
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+
+import structlog
+from aiohttp import web
+from swarm_core.clock import Clock
+from swarm_core.errors import SwarmError
+from swarm_rpc.rest import Table, Template, openapi_document, route_table, routes_of
+
+from swarm_gateway.config import GatewayConfig
+from swarm_gateway.leader import Leader
+from swarm_gateway.openai.chat import ChatHandlers
+from swarm_gateway.openai.models import ModelHandlers
+from swarm_gateway.problems import (
+    HttpProblem,
+    Problem,
+    error_response,
+    json_response,
+    no_route,
+    problem_of,
+    wrong_method,
+)
+from swarm_gateway.rest.handlers import RestHandlers
+from swarm_gateway.rest.services import leader_services
+
+log = structlog.get_logger()
+Handler = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+STOP_GRACE_S = 2.0  # what a running reply gets to end by itself when the gateway stops
+
+
+def make_app(config: GatewayConfig, leader: Leader, clock: Clock, version: str) -> web.Application:
+    """The application; stopping it ends calls to the leader within STOP_GRACE_S."""
+    front = Front(make_table(config, leader, clock, version), config, clock)
+
+    async def stop(app: web.Application) -> None:
+        await leader.close(STOP_GRACE_S)
+
+    async def name_request(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.setdefault("x-request-id", request_id())
+
+    app = web.Application(middlewares=[front.answer_everything])
+    app.router.add_route("*", "/{path:.*}", front.dispatch)
+    app.on_response_prepare.append(name_request)
+    app.on_shutdown.append(stop)
+    return app
+
+
+def make_table(config: GatewayConfig, leader: Leader, clock: Clock, version: str) -> Table[Handler]:
+    """Every route of the gateway."""
+    table: Table[Handler] = Table()
+    rest = RestHandlers(config, leader)
+    routes = list(routes_of(leader_services()))
+    for http_method, template, route in route_table(routes):
+        table.add(http_method, template, partial(rest.answer, route))
+    document = openapi_document(routes, "SilentSwarm", version)
+    chat = ChatHandlers(config, leader, clock)
+    models = ModelHandlers(config, leader)
+    fixed: tuple[tuple[str, str, Handler], ...] = (
+        ("GET", "/healthz", partial(_say_document, {"status": "ok", "version": version})),
+        ("GET", "/api/v1/openapi.json", partial(_say_document, document)),
+        ("GET", "/v1/models", models.list),
+        ("GET", "/v1/models/{model=**}", models.show),
+        ("POST", "/v1/chat/completions", chat.complete),
+        ("POST", "/api/v1/chat/completions", chat.complete),
+    )
+    for http_method, text, handler in fixed:
+        table.add(http_method, Template.parse(text), handler)
+    return table
+
+
+class Front:
+    """What stands before every handler: finding it, counting it, and wording its failures."""
+
+    def __init__(self, table: Table[Handler], config: GatewayConfig, clock: Clock) -> None:
+        self._table = table
+        self._requests_max = config.requests_max
+        self._clock = clock
+        self._running = 0
+
+    async def dispatch(self, request: web.Request) -> web.StreamResponse:
+        """Hand the request to its route. Raises HttpProblem when there is none, or too many are in work."""
+        path = request.rel_url.raw_path
+        # A HEAD is its GET without the body, which aiohttp leaves out.
+        found = self._table.find("GET" if request.method == "HEAD" else request.method, path)
+        if found is None:
+            allowed = self._table.methods(path)
+            raise wrong_method(request.method, path, allowed) if allowed else no_route(request.method, path)
+        if self._running >= self._requests_max and path != "/healthz":
+            words = f"{self._running} requests are in work; no more are taken (SWARM_GATEWAY_REQUESTS_MAX)"
+            raise HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))
+        self._running += 1
+        try:
+            return await found.target(request, found.raw_variables)
+        finally:
+            self._running -= 1
+
+    @web.middleware
+    async def answer_everything(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Whatever happens is a JSON reply and one line of log."""
+        started_s = self._clock.monotonic_s()
+        given = request.headers.get("X-Request-Id", "")
+        # Of the caller, when it is a plain word; every log line of this request carries it.
+        name = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        structlog.contextvars.bind_contextvars(request=name)
+        status = 499  # what the log says of a client that left
+        try:
+            response = await self._answered(request, handler)
+            status = response.status
+            if not response.prepared:
+                # A plain reply is prepared by aiohttp later, in another context than this one.
+                response.headers["x-request-id"] = name
+            return response
+        finally:
+            took_ms = round((self._clock.monotonic_s() - started_s) * 1000, 1)
+            log.info("answered", method=request.method, path=request.path, status=status, took_ms=took_ms)
+
+    async def _answered(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        with_metadata = request.path.startswith("/api/")
+        try:
+            return await handler(request)
+        except HttpProblem as error:
+            return error_response(error.problem, with_metadata)
+        except SwarmError as error:
+            return error_response(problem_of(error), with_metadata)
+        except web.HTTPException as error:
+            return error_response(Problem(error.status, error.reason or HTTPStatus(error.status).phrase))
+        except Exception as error:
+            log.error("request failed", path=request.path, exc_info=error)
+            words = f"internal error in the gateway; its log has request {request_id()}"
+            return error_response(Problem(500, words, "internal"))
+
+
+def request_id() -> str:
+    """The name of the request being answered, in logs and replies."""
+    return str(structlog.contextvars.get_contextvars().get("request", ""))
+
+
+async def _say_document(document: object, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
+    return json_response(document)

@@ -1,0 +1,30 @@
+"""The gateway's settings: every SWARM_* variable it reads, with its meaning. Reads no environment itself."""
+
+from dataclasses import dataclass
+
+from swarm_core.config import env
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """One gateway. Times in seconds."""
+
+    leader: str = env("SWARM_LEADER", "127.0.0.1:50551", "the leader's gRPC address, HOST:PORT")
+    host: str = env("SWARM_GATEWAY_HOST", "127.0.0.1", "address the gateway's HTTP listens on")
+    port: int = env("SWARM_HTTP_PORT", 8080, "port the gateway's HTTP listens on; 0 takes a free one")
+    max_body_mb: int = env("SWARM_MAX_BODY_MB", 16, "largest request body, MiB; a larger one gets 413")
+    request_timeout_s: float = env("SWARM_REQUEST_TIMEOUT_S", 600.0, "longest a chat may take, from request to end, s")
+    api_timeout_s: float = env("SWARM_API_TIMEOUT_S", 30.0, "longest the leader may take over a JSON route, s")
+    stream_timeout_s: float = env("SWARM_STREAM_TIMEOUT_S", 7200.0, "longest a streamed JSON route may last, s")
+    keep_alive_s: float = env("SWARM_KEEP_ALIVE_S", 10.0, "silence on a stream after which a comment is sent, s")
+    write_timeout_s: float = env("SWARM_WRITE_TIMEOUT_S", 30.0, "how long a reader may take none of its stream, s")
+    read_timeout_s: float = env("SWARM_READ_TIMEOUT_S", 60.0, "how long a client may take to send its body, s")
+    requests_max: int = env("SWARM_GATEWAY_REQUESTS_MAX", 512, "requests in work at once; more get 429")
+    allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "1 allows listening beyond this machine without tokens")
+    log_level: str = env("SWARM_LOG_LEVEL", "INFO", "least severe log line written: DEBUG, INFO, WARNING, ERROR")
+    log_json: bool = env("SWARM_LOG_JSON", False, "1 writes logs as JSON lines")
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Largest request body, in bytes."""
+        return self.max_body_mb * 2**20

@@ -1,0 +1,37 @@
+"""GET /v1/models and /v1/models/{id}: what can be asked for. Damaged models are not listed; /api/v1/models has them."""
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from aiohttp import web
+from silentswarm.leader.v1 import models_pb2
+from swarm_core.errors import ServableCorrupt
+
+from swarm_gateway.config import GatewayConfig
+from swarm_gateway.leader import Leader
+from swarm_gateway.openai.shapes import model_document
+from swarm_gateway.problems import json_response
+
+_MODELS = models_pb2.DESCRIPTOR.services_by_name["Models"].methods_by_name
+
+
+class ModelHandlers:
+    """The catalog in OpenAI's shape."""
+
+    def __init__(self, config: GatewayConfig, leader: Leader) -> None:
+        self._timeout_s = config.api_timeout_s
+        self._leader = leader
+
+    async def list(self, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
+        """Every model that can be served, loaded or not."""
+        answer = await self._leader.call(_MODELS["ListModels"], models_pb2.ListModelsRequest(), self._timeout_s)
+        models = [model_document(model) for model in answer.models if not model.broken]
+        return json_response({"object": "list", "data": models})
+
+    async def show(self, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
+        """One model; its id may contain slashes, encoded or not."""
+        order = models_pb2.GetModelRequest(model_id=unquote(raw_variables["model"]))
+        model = await self._leader.call(_MODELS["GetModel"], order, self._timeout_s)
+        if model.broken:
+            raise ServableCorrupt(f"model {model.model_id!r} cannot be served: {model.broken}")
+        return json_response(model_document(model))

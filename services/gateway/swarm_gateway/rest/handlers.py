@@ -1,0 +1,80 @@
+"""Answers one JSON route: a unary RPC as JSON, a server stream as events. Decides no route and no access."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import structlog
+from aiohttp import web
+from google.protobuf.message import Message
+from silentswarm.leader.v1 import status_pb2
+from swarm_core.errors import SwarmError
+from swarm_rpc.rest import Route, answer_json, build_request
+from swarm_rpc.rest.requests import BODY_BYTES_MAX
+
+from swarm_gateway.bodies import read_body
+from swarm_gateway.config import GatewayConfig
+from swarm_gateway.leader import Events, Leader
+from swarm_gateway.problems import HttpProblem, error_document, problem_of
+from swarm_gateway.sse import EventStream, ReaderGone
+
+log = structlog.get_logger()
+
+
+class RestHandlers:
+    """The JSON side of the leader's RPCs."""
+
+    def __init__(self, config: GatewayConfig, leader: Leader) -> None:
+        self._config = config
+        self._leader = leader
+
+    async def answer(self, route: Route, request: web.Request, raw_variables: Mapping[str, str]) -> web.StreamResponse:
+        """One request. Raises SwarmError and HttpProblem until something was sent."""
+        body = b""
+        if route.body:
+            bytes_max = min(self._config.body_bytes_max, BODY_BYTES_MAX)
+            body = await read_body(request, bytes_max, self._config.read_timeout_s)
+        message = build_request(route, raw_variables, request.query.items(), body)
+        if route.streams:
+            async with self._leader.stream(route.method, message, self._config.stream_timeout_s) as events:
+                return await self._stream(request, events)
+        answer = await self._leader.call(route.method, message, self._config.api_timeout_s)
+        return web.Response(body=answer_json(answer), status=_status(answer), content_type="application/json")
+
+    async def _stream(self, request: web.Request, events: Events[Message]) -> web.StreamResponse:
+        """Every message as one event; a failure after the start is an `event: error`, and the end."""
+        stream = EventStream(request, self._config.keep_alive_s, self._config.write_timeout_s)
+        first = asyncio.ensure_future(events.read())
+        try:
+            # A refusal comes at once and can then still be a plain reply; a long silence must become a stream.
+            await asyncio.wait({first}, timeout=self._config.keep_alive_s)
+            if first.done():
+                first.result()
+            await stream.open()
+            message = await stream.wait(lambda: first)
+            while message is not None:
+                await stream.send(answer_json(message).decode())
+                message = await stream.wait(events.read)
+            await stream.close()
+        except ReaderGone as gone:
+            log.info("reader gone", path=request.path, why=str(gone))
+        except (SwarmError, HttpProblem) as error:
+            if not stream.response.prepared:
+                raise
+            await self._say_failure(stream, error)
+        finally:
+            first.cancel()
+        return stream.response
+
+    async def _say_failure(self, stream: EventStream, error: SwarmError | HttpProblem) -> None:
+        problem = error.problem if isinstance(error, HttpProblem) else problem_of(error)
+        try:
+            await stream.send(json.dumps(error_document(problem, with_metadata=True)), event="error")
+            await stream.close()
+        except ReaderGone as gone:
+            log.info("reader gone", why=str(gone))
+
+
+def _status(answer: Message) -> int:
+    """200, but for a leader that says it is not ready: load balancers read the status alone."""
+    return 503 if isinstance(answer, status_pb2.GetReadyResponse) and not answer.ready else 200

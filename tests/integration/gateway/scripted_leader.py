@@ -1,0 +1,131 @@
+"""A leader that answers by script: real gRPC, the real guard, no machines behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+from silentswarm.core.v1 import generation_pb2
+from silentswarm.leader.v1 import (
+    inference_pb2,
+    inference_pb2_grpc,
+    models_pb2,
+    models_pb2_grpc,
+    serving_pb2,
+    serving_pb2_grpc,
+    status_pb2,
+    status_pb2_grpc,
+)
+from swarm_core.errors import ModelNotFound, SwarmError
+from swarm_rpc.server import listen, make_server
+
+Event = generation_pb2.GenerationEvent
+Script = Callable[[inference_pb2.GenerateRequest], AsyncIterator[Event]]
+WAIT_S = 30.0  # longer than any test waits for what must come before
+TIMING = generation_pb2.Timing(
+    queue_ms=1, prefill_ms=20, decode_ms=30, stage_ms=[2.5, 3.5], link_ms=0.5, bytes_per_token=2304, route="direct"
+)
+
+
+def started(prompt_tokens: int = 7) -> Event:
+    """The reply is admitted."""
+    return Event(sequence=1, started=Event.Started(prompt_tokens=prompt_tokens, seed=1))
+
+
+def tokens(text: str) -> Event:
+    """One batch of text."""
+    return Event(sequence=2, tokens=Event.TokenBatch(text=text, ids=[1]))
+
+
+def done(finish: int = generation_pb2.FINISH_REASON_STOP, completion_tokens: int = 3) -> Event:
+    """The end."""
+    return Event(
+        sequence=3,
+        done=Event.Done(finish_reason=finish, prompt_tokens=7, completion_tokens=completion_tokens, timing=TIMING),
+    )
+
+
+class ScriptedLeader(
+    inference_pb2_grpc.InferenceServicer,
+    models_pb2_grpc.ModelsServicer,
+    serving_pb2_grpc.ServingServicer,
+    status_pb2_grpc.StatusServicer,
+):
+    """Answers what its fields say, and records what it was asked."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, Script] = {}
+        self.asked: list[inference_pb2.GenerateRequest] = []
+        self.loads: list[serving_pb2.LoadModelRequest] = []
+        self.begun = asyncio.Event()
+        # The call is over. A script that waits for WAIT_S only gets there by being cancelled.
+        self.ended = asyncio.Event()
+        self.failure: SwarmError | None = None
+        self.ready = status_pb2.GetReadyResponse(ready=True)
+        self.statuses: list[serving_pb2.ModelStatus | SwarmError | float] = []
+        self.models = [
+            models_pb2.Model(model_id="tiny", created_s=1_700_000_000, context_tokens_max=2048, state="ready"),
+            models_pb2.Model(model_id="org/tiny", created_s=1_700_000_001, state="idle"),
+            models_pb2.Model(model_id="broken", broken="model.safetensors is cut short"),
+        ]
+
+    async def Generate(self, request, context):
+        self.asked.append(request)
+        self.begun.set()
+        context.add_done_callback(lambda _: self.ended.set())
+        script = self.scripts.get(request.model_id)
+        if script is None:
+            raise ModelNotFound(f"no model {request.model_id!r}", available="org/tiny, tiny")
+        async for event in script(request):
+            yield inference_pb2.GenerateEvent(request_id=request.request_id, event=event)
+
+    async def ListModels(self, request, context):
+        self._fail()
+        return models_pb2.ListModelsResponse(models=self.models)
+
+    async def GetModel(self, request, context):
+        for model in self.models:
+            if model.model_id == request.model_id:
+                return model
+        raise ModelNotFound(f"no model {request.model_id!r}", available="org/tiny, tiny")
+
+    async def LoadModel(self, request, context):
+        self._fail()
+        self.loads.append(request)
+        return serving_pb2.ModelStatus(model_id=request.model_id, state=serving_pb2.PLACEMENT_STATE_LOADING)
+
+    async def GetModelStatus(self, request, context):
+        self._fail()
+        return serving_pb2.ModelStatus(model_id=request.model_id, epoch=2**63)
+
+    async def WatchModel(self, request, context):
+        self.begun.set()
+        context.add_done_callback(lambda _: self.ended.set())
+        for status in self.statuses:
+            if isinstance(status, SwarmError):
+                raise status
+            if isinstance(status, float):
+                await asyncio.sleep(status)
+            else:
+                yield status
+
+    async def GetHealth(self, request, context):
+        return status_pb2.GetHealthResponse(version="1.2.3", uptime_s=4.5)
+
+    async def GetReady(self, request, context):
+        return self.ready
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+async def start_leader(leader: ScriptedLeader, port: int = 0) -> tuple[grpc.aio.Server, int]:
+    """A real server on a free port."""
+    server = make_server()
+    inference_pb2_grpc.add_InferenceServicer_to_server(leader, server)
+    models_pb2_grpc.add_ModelsServicer_to_server(leader, server)
+    serving_pb2_grpc.add_ServingServicer_to_server(leader, server)
+    status_pb2_grpc.add_StatusServicer_to_server(leader, server)
+    bound = listen(server, f"127.0.0.1:{port}")
+    await server.start()
+    return server, bound

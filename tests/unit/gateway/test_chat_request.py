@@ -1,0 +1,173 @@
+"""Which chat requests are read, and what the others are told."""
+
+import json
+
+import pytest
+from silentswarm.core.v1 import generation_pb2
+from swarm_gateway.openai.chat_request import parse_chat_request
+from swarm_gateway.openai.generation import generation_of
+from swarm_gateway.problems import HttpProblem
+
+USER = {"role": "user", "content": "hi"}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+ANSWER = {"role": "tool", "tool_call_id": "call_1", "content": "2"}
+
+
+def generation(**fields) -> generation_pb2.Generation:
+    """What a request becomes."""
+    document = {"model": "m", "messages": [USER], **fields}
+    return generation_of(parse_chat_request(json.dumps(document).encode()))
+
+
+def refusal(**fields) -> tuple[str | None, str]:
+    """The param and the words of a refused request."""
+    with pytest.raises(HttpProblem) as refused:
+        generation(**fields)
+    assert refused.value.problem.status == 400
+    return refused.value.problem.param, refused.value.problem.message
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p"])
+@pytest.mark.parametrize("value", ["0.7", True, -0.1, 2.1, 1e308, [1], {}])
+def test_a_number_out_of_range_or_of_another_kind_is_refused_by_name(name, value):
+    assert refusal(**{name: value})[0] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("top_k", -1),
+        ("top_k", 1.5),
+        ("seed", 2**63),
+        ("seed", "1"),
+        ("max_tokens", 0),
+        ("max_tokens", 2**31),
+        ("max_completion_tokens", True),
+        ("stream", "true"),
+        ("stop", ["a"] * 5),
+        ("stop", ""),
+        ("stop", [""]),
+        ("stop", 3),
+        ("n", 2),
+        ("n", True),
+        ("n", "1"),
+        ("model", ""),
+        ("model", 3),
+        ("ignore_eos", 1),
+        ("stream_options", 1),
+    ],
+)
+def test_a_wrong_field_is_named(name, value):
+    param, message = refusal(**{name: value})
+
+    assert param is not None and param.startswith(name)
+    assert message
+
+
+def test_more_than_one_choice_is_refused_in_words():
+    assert refusal(n=2) == ("n", "n: n must be 1 for now")
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("presence_penalty", 0, 0.5),
+        ("frequency_penalty", 0.0, -1),
+        ("logit_bias", {}, {"5": 1}),
+        ("logprobs", False, True),
+        ("top_logprobs", 0, 3),
+        ("tools", [], [{"type": "function"}]),
+        ("tool_choice", "auto", "required"),
+        ("response_format", {"type": "text"}, {"type": "json_object"}),
+        ("modalities", ["text"], ["text", "audio"]),
+        ("audio", None, {"voice": "x"}),
+        ("web_search_options", None, {}),
+    ],
+)
+def test_what_is_not_supported_is_refused_unless_it_asks_for_nothing(name, default, other):
+    assert generation(**{name: default}) == generation(**{name: None}) == generation()
+    assert refusal(**{name: other}) == (name, f"{name} is not supported yet")
+
+
+def test_unknown_fields_are_ignored_everywhere():
+    assert generation(user="u", store=True, metadata={}, parallel_tool_calls=False) == generation()
+    assert generation(messages=[{**USER, "cache_control": {}}]) == generation()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [{"role": "user", "content": ""}],
+        [{"role": "user", "content": None}],
+        [{"role": "user", "content": []}],
+        [{"role": "user"}],
+        [CALLING],
+        [USER, CALLING, USER],
+        [ANSWER],
+        [USER, CALLING, {**ANSWER, "tool_call_id": "call_2"}],
+        [{**USER, "tool_calls": [CALL]}, ANSWER],
+    ],
+)
+def test_messages_that_make_no_conversation_are_refused(messages):
+    assert refusal(messages=messages)[0] == "messages"
+
+
+def test_missing_messages_and_model_are_named():
+    for name in ("messages", "model"):
+        document = {"model": "m", "messages": [USER]}
+        del document[name]
+        with pytest.raises(HttpProblem) as refused:
+            parse_chat_request(json.dumps(document).encode())
+        assert (refused.value.problem.param, refused.value.problem.code) == (name, "missing_required_parameter")
+
+
+def test_a_wrong_role_and_a_picture_are_named():
+    picture = {"type": "image_url", "image_url": {"url": "x"}}
+
+    assert refusal(messages=[{"role": "judge", "content": "x"}])[0] == "messages[0].role"
+    param, message = refusal(messages=[USER, {"role": "user", "content": [{"type": "text", "text": "a"}, picture]}])
+    assert param == "messages[1].content"
+    assert "image_url" in message
+
+
+def test_parts_become_one_text_and_developer_becomes_system():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    chat = generation(messages=[{"role": "developer", "content": "s"}, {"role": "user", "content": parts}]).chat
+
+    assert [(message.role, message.content) for message in chat.messages] == [("system", "s"), ("user", "ab")]
+
+
+def test_tool_calls_of_the_past_are_shown_to_the_model():
+    chat = generation(messages=[USER, CALLING, ANSWER]).chat
+
+    assert json.loads(chat.messages[1].content) == {"name": "add", "arguments": '{"a":1}'}
+    assert (chat.messages[2].role, chat.messages[2].content) == ("tool", "2")
+
+
+@pytest.mark.parametrize("top_p", [0, 0.0, 1e-300])
+def test_top_p_zero_is_greedy(top_p):
+    sampling = generation(top_p=top_p, temperature=1.5).sampling
+
+    assert sampling.temperature == 0 and sampling.HasField("temperature")
+    assert not sampling.HasField("top_p")
+
+
+def test_what_is_left_out_stays_absent_for_the_models_own_defaults():
+    made = generation(temperature=None, seed=None, stop=None, max_tokens=None)
+
+    assert made.sampling == generation_pb2.Sampling()
+    assert not made.HasField("new_tokens_max")
+    assert not made.chat.HasField("enable_thinking")
+
+
+def test_zero_is_not_absent():
+    sampling = generation(temperature=0, top_k=0, min_p=0, seed=0).sampling
+
+    assert all(sampling.HasField(name) for name in ("temperature", "top_k", "min_p", "seed"))
+
+
+def test_the_newer_limit_wins():
+    assert generation(max_tokens=5).new_tokens_max == 5
+    assert generation(max_tokens=5, max_completion_tokens=9).new_tokens_max == 9
