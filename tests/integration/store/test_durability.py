@@ -50,12 +50,11 @@ async def test_a_killed_leader_loses_nothing_it_acknowledged(tmp_path: Path):
 
 
 async def test_sqlite_writes_through_a_full_fsynced_log(tmp_path: Path):
-    async with await open_store(f"sqlite:///{tmp_path}/leader.db") as store:
-        async with store._database.reading() as connection:
-            pragmas = {
-                name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
-                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-            }
+    async with await open_store(f"sqlite:///{tmp_path}/leader.db") as store, store._database.reading() as connection:
+        pragmas = {
+            name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
 
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5000}
 

@@ -36,8 +36,8 @@ def _upgrade(connection: sa.Connection, address: str) -> None:
     current = MigrationContext.configure(connection).get_current_revision()
     if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
         raise BadRequest(
-            f"the database {address} is at schema {current!r}, which this version of SilentSwarm does not know: a newer "
-            "version has written it. Install that version again, or restore the backup made before the upgrade.",
+            f"the database {address} is at schema {current!r}, which this version of SilentSwarm does not know: a "
+            "newer version has written it. Install that version again, or restore the backup made before the upgrade.",
             field="database_url",
             schema=current,
             newest_known=scripts.get_current_head(),

@@ -1,0 +1,191 @@
+"""The servables under one folder: which can be served, which cannot and why. Implements domain.ports.Catalog.
+
+Looks at sizes, never at contents; who fetches a tensor verifies its hash.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from swarm_core.errors import ModelNotFound, ServableCorrupt, SwarmError
+from swarm_core.manifest import MANIFEST_NAME, Manifest, manifest_from_json, manifest_sha256
+
+from swarm_leader.catalog.names import model_id_of
+
+CONFIG_NAME = "config.json"
+MANIFEST_BYTES_MAX = 64 * 2**20  # a thousand layers of a hundred tensors need 40
+CONFIG_BYTES_MAX = 2**20
+SMALL_FILE_BYTES_MAX = 64 * 2**20  # the largest tokenizer.json in use has 33 MiB
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Servable:
+    """One readable servable. stamp: what its manifest file looked like when it was read."""
+
+    folder: Path
+    manifest: Manifest
+    manifest_json: bytes
+    sha256: str
+    stamp: tuple[int, int, int]
+
+
+class DiskCatalog:
+    """A view of `root`, taken by refresh() and swapped in whole: any thread may read while another refreshes."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._servables: dict[str, Servable] = {}
+        self._broken: dict[str, str] = {}
+
+    def refresh(self) -> None:
+        """Look at the disk again; a manifest is parsed only when its file changed, sizes are compared every time."""
+        known = {servable.folder: servable for servable in self._servables.values()}
+        servables: dict[str, Servable] = {}
+        broken: dict[str, str] = {}
+        for folder in self._folders(broken):
+            name = folder.name
+            try:
+                name = model_id_of(folder.name)
+                servables[name] = read_servable(folder, name, known.get(folder))
+            except SwarmError as error:
+                broken[name] = error.message
+            except OSError as error:
+                broken[name] = f"cannot be read: {error.strerror or error}"
+            except Exception as error:  # one folder, whatever is in it, must not hide the others
+                log.warning("servable cannot be read", folder=str(folder), exc_info=error)
+                broken[name] = f"cannot be read: {type(error).__name__}: {error}"
+        self._servables, self._broken = dict(sorted(servables.items())), broken
+
+    def manifests(self) -> dict[str, Manifest]:
+        """Servables that can be served, by model id, in the order of the ids."""
+        return {model_id: servable.manifest for model_id, servable in self._servables.items()}
+
+    def broken(self) -> dict[str, str]:
+        """Servables that cannot, by model id (or folder name), with the reason."""
+        return dict(self._broken)
+
+    def get(self, model_id: str) -> Manifest:
+        """One servable. Raises ModelNotFound (names what exists) or ServableCorrupt (with the reason)."""
+        return self._get(model_id).manifest
+
+    def manifest_json(self, model_id: str) -> bytes:
+        """Its manifest as it lies on disk. Raises as get()."""
+        return self._get(model_id).manifest_json
+
+    def manifest_sha256(self, model_id: str) -> str:
+        """The SHA-256 of manifest_json, hex. Raises as get()."""
+        return self._get(model_id).sha256
+
+    def folder(self, model_id: str) -> Path:
+        """Its folder. Raises as get()."""
+        return self._get(model_id).folder
+
+    def _get(self, model_id: str) -> Servable:
+        servables, broken = self._servables, self._broken
+        if model_id in servables:
+            return servables[model_id]
+        if model_id in broken:
+            raise ServableCorrupt(f"model {model_id} cannot be served: {broken[model_id]}", model_id=model_id)
+        available = ", ".join(servables) or "none yet; import one with `swarm models import`"
+        raise ModelNotFound(
+            f"there is no model {model_id[:200]!r}; available: {available}",
+            model_id=model_id[:200],
+            available=available,
+        )
+
+    def _folders(self, broken: dict[str, str]) -> Iterable[Path]:
+        """Folders that stand for servables. Those with a dot are imports under way."""
+        try:
+            return sorted(path for path in self._root.iterdir() if not path.name.startswith(".") and path.is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            broken[str(self._root)] = f"cannot be listed: {error.strerror or error}"
+            return []
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """The real path of a file of a servable.
+
+    Raises ServableCorrupt when it is missing, no file, or a link that leads out of the folder.
+    """
+    try:
+        path = (folder / name).resolve()
+        is_file = stat.S_ISREG(path.stat().st_mode)
+        is_inside = path.is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise ServableCorrupt(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not is_file or not is_inside:
+        raise ServableCorrupt(f"{name} is not a file of the servable")
+    return path
+
+
+def read_servable(folder: Path, model_id: str, known: Servable | None = None) -> Servable:
+    """Read a servable, or reuse what is known of it, and compare its files with what it promises.
+
+    Raises ServableCorrupt or OSError.
+    """
+    try:
+        path = find_file(folder, MANIFEST_NAME)
+    except ServableCorrupt as error:
+        hint = "" if (folder / MANIFEST_NAME).exists() else "; a plain checkpoint must be imported first"
+        raise ServableCorrupt(f"{error.message}{hint}") from error
+    status = path.stat()
+    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+    servable = known if known is not None and known.stamp == stamp else _read(folder, path, stamp)
+    if servable.manifest.model_id != model_id:
+        raise ServableCorrupt(f"{MANIFEST_NAME} is of model {servable.manifest.model_id!r}, the folder of {model_id!r}")
+    _check_files(folder, servable.manifest)
+    return servable
+
+
+def _read(folder: Path, path: Path, stamp: tuple[int, int, int]) -> Servable:
+    if stamp[1] > MANIFEST_BYTES_MAX:
+        raise ServableCorrupt(f"{MANIFEST_NAME} has {stamp[1]} bytes, more than {MANIFEST_BYTES_MAX}")
+    raw = path.read_bytes()
+    return Servable(folder, manifest_from_json(raw), raw, manifest_sha256(raw), stamp)
+
+
+def _check_files(folder: Path, manifest: Manifest) -> None:
+    """Every file is there with the size promised, every tensor inside its file."""
+    if CONFIG_NAME not in manifest.files:
+        raise ServableCorrupt(f"{MANIFEST_NAME} lists no {CONFIG_NAME}")
+    for name, entry in manifest.files.items():
+        bytes_max = CONFIG_BYTES_MAX if name == CONFIG_NAME else SMALL_FILE_BYTES_MAX
+        if entry.size_bytes > bytes_max:
+            raise ServableCorrupt(f"{name} has {entry.size_bytes} bytes, more than {bytes_max}")
+        size_bytes = find_file(folder, name).stat().st_size
+        if size_bytes != entry.size_bytes:
+            raise ServableCorrupt(f"{name} has {size_bytes} bytes instead of {entry.size_bytes}")
+    sizes = {
+        file: find_file(folder, file).stat().st_size for file in {entry.file for entry in manifest.tensors.values()}
+    }
+    for name, tensor in manifest.tensors.items():
+        if tensor.begin + tensor.size_bytes > sizes[tensor.file]:
+            raise ServableCorrupt(
+                f"{tensor.file} has {sizes[tensor.file]} bytes; tensor {name} would end at "
+                f"{tensor.begin + tensor.size_bytes}"
+            )
+
+
+def read_range(path: Path, offset: int, size_bytes: int) -> bytes:
+    """Exactly these bytes of a file. Raises ServableCorrupt when the file ends before."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        parts = []
+        while size_bytes:
+            part = os.pread(descriptor, size_bytes, offset)
+            if not part:
+                raise ServableCorrupt(
+                    f"{path.name} ends before byte {offset + size_bytes}; it changed since it was listed"
+                )
+            parts.append(part)
+            offset, size_bytes = offset + len(part), size_bytes - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,112 @@
+"""The header of a safetensors file, checked against the file before anything in it is believed. Reads no tensor."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swarm_core.errors import ServableCorrupt
+from swarm_core.manifest import DTYPE_BYTES
+
+HEADER_BYTES_MAX = 100_000_000  # the bound of the safetensors library
+_DIMENSIONS_MAX = 8
+_LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True)
+class TensorSpan:
+    """Where a tensor's raw bytes lie. begin: absolute position in the file."""
+
+    begin: int
+    size_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_header(path: Path) -> dict[str, TensorSpan]:
+    """Every tensor of a file by name. Reads the header only.
+
+    Raises ServableCorrupt when the header is longer than the file or than 100 MB, is not what the format says, or has
+    a range outside the file, over another range, or of another size than its shape and dtype.
+    """
+    with path.open("rb") as file:
+        file_bytes = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if file_bytes < _LENGTH_BYTES or length > min(HEADER_BYTES_MAX, file_bytes - _LENGTH_BYTES):
+            raise ServableCorrupt(
+                f"{path.name}: the header claims {length} bytes; the file has {file_bytes}, a header at most "
+                f"{HEADER_BYTES_MAX}"
+            )
+        raw = file.read(length)
+    if len(raw) != length:
+        raise ServableCorrupt(f"{path.name}: the header is cut short at {len(raw)} of {length} bytes")
+    data_begin = _LENGTH_BYTES + length
+    spans = {
+        name: _span(path.name, name, entry, data_begin, file_bytes - data_begin)
+        for name, entry in _entries(path.name, raw).items()
+    }
+    _check_apart(path.name, spans)
+    return spans
+
+
+def _entries(file: str, raw: bytes) -> dict[str, Any]:
+    """The header's JSON object without its metadata."""
+    try:
+        document = json.loads(raw, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise ServableCorrupt(f"{file}: the header is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ServableCorrupt(f"{file}: the header is not a JSON object")
+    document.pop("__metadata__", None)
+    return document
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a name appears twice")
+    return document
+
+
+def _span(file: str, name: str, entry: Any, data_begin: int, data_bytes: int) -> TensorSpan:
+    """One entry, checked against the room there is."""
+    where = f"{file}: tensor {name[:200]!r}"
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        raise ServableCorrupt(f"{where} has no dtype")
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not _are_counts(shape) or len(shape) > _DIMENSIONS_MAX:
+        raise ServableCorrupt(f"{where} has no shape of at most {_DIMENSIONS_MAX} counts")
+    if not _are_counts(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= data_bytes:
+        raise ServableCorrupt(f"{where} lies outside the {data_bytes} bytes of the file")
+    dtype, size_bytes = entry["dtype"], offsets[1] - offsets[0]
+    element_bytes = DTYPE_BYTES.get(dtype)
+    if element_bytes is None:
+        raise ServableCorrupt(f"{where} has dtype {dtype[:20]!r}, which is not served")
+    expected_bytes = element_bytes
+    for extent in shape:
+        expected_bytes *= extent
+    if expected_bytes != size_bytes:
+        raise ServableCorrupt(f"{where}: shape {shape} of {dtype} is {expected_bytes} bytes, its range {size_bytes}")
+    return TensorSpan(begin=data_begin + offsets[0], size_bytes=size_bytes, dtype=dtype, shape=tuple(shape))
+
+
+def _are_counts(numbers: Any) -> bool:
+    """A list of whole numbers from 0 to 2^63 - 1."""
+    return isinstance(numbers, list) and all(
+        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 for number in numbers
+    )
+
+
+def _check_apart(file: str, spans: dict[str, TensorSpan]) -> None:
+    """No two tensors share a byte."""
+    by_begin: Iterable[tuple[str, TensorSpan]] = sorted(
+        spans.items(), key=lambda item: (item[1].begin, item[1].size_bytes)
+    )
+    end, last = 0, ""
+    for name, span in by_begin:
+        if span.size_bytes and span.begin < end:
+            raise ServableCorrupt(f"{file}: tensors {last[:200]!r} and {name[:200]!r} overlap")
+        if span.size_bytes:
+            end, last = span.begin + span.size_bytes, name

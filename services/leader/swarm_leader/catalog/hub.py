@@ -1,0 +1,131 @@
+"""`python -m swarm_leader.catalog.hub`: fetches a checkpoint from a hub into a folder. The child process of an import.
+
+stdin: one JSON line: repo, revision, target, known_commit, endpoint, token (null: what HF_ENDPOINT and HF_TOKEN say).
+stdout: JSON lines {"commit"} once, then {"step", "done", "total"}. If the commit is the known one, nothing is fetched.
+Exit codes: 0, 2 bad request, 3 disk full, 4 the hub does not answer; with one line on stderr.
+"""
+
+import json
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from swarm_core.errors import SwarmError
+
+from swarm_leader.catalog.checkpoint import INDEX_NAME, SMALL_NAMES, choose_weight_files
+from swarm_leader.catalog.config_json import parse_config
+from swarm_leader.catalog.disk import CONFIG_NAME
+from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE
+
+_REPORT_EVERY_S = 0.3
+_FILES_AT_ONCE = 4
+
+
+def main() -> int:
+    """Serve the one request on stdin."""
+    request = json.loads(sys.stdin.readline())
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    repo, revision = request["repo"], request["revision"]
+    named = f"{repo} at revision {revision}" if revision else repo
+    try:
+        fetch(request)
+        return 0
+    except GatedRepoError:
+        return _fail(EXIT_BAD_INPUT, f"{repo} is gated: accept its terms on the hub and set HF_TOKEN for the leader")
+    except RevisionNotFoundError:
+        return _fail(EXIT_BAD_INPUT, f"{repo} has no revision {revision}")
+    except RepositoryNotFoundError:
+        return _fail(EXIT_BAD_INPUT, f"the hub has no model {named}, or it is private: set HF_TOKEN for the leader")
+    except SwarmError as error:
+        return _fail(EXIT_BAD_INPUT, error.message)
+    except HfHubHTTPError as error:
+        return _fail(EXIT_UNAVAILABLE, f"the hub refused {named}: {error}")
+    except OSError as error:  # connection errors of the hub client are OSErrors too
+        is_disk = error.errno in (28, 122)
+        return _fail(EXIT_DISK if is_disk else EXIT_UNAVAILABLE, f"fetching {named} failed: {error}")
+    except Exception as error:
+        return _fail(EXIT_UNAVAILABLE, f"fetching {named} failed: {type(error).__name__}: {error}")
+
+
+def fetch(request: dict[str, Any]) -> None:
+    """Resolve the revision, look at the config first, then fetch the weights it needs and nothing else."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    api = HfApi(endpoint=request["endpoint"], token=request["token"])
+    repo, target = request["repo"], Path(request["target"])
+    commit = api.model_info(repo, revision=request["revision"] or None, timeout=30).sha
+    _say({"commit": commit})
+    if commit == request["known_commit"]:
+        return
+    listing = api.list_repo_tree(repo, revision=commit, recursive=False)
+    sizes = {entry.path: entry.size for entry in listing if isinstance(entry, RepoFile)}
+
+    def download(names: list[str]) -> None:
+        api.snapshot_download(
+            repo, revision=commit, local_dir=target, allow_patterns=names, max_workers=_FILES_AT_ONCE, etag_timeout=30
+        )
+
+    small = [name for name in SMALL_NAMES if name in sizes]
+    download(small)
+    if CONFIG_NAME in small:
+        parse_config((target / CONFIG_NAME).read_bytes())
+    index = (target / INDEX_NAME).read_bytes() if INDEX_NAME in small else None
+    weights = [name for name in choose_weight_files(sizes, index) if name in sizes]
+    total = sum(sizes[name] for name in (*small, *weights))
+    free_bytes = shutil.disk_usage(target).free
+    if total > free_bytes:
+        raise OSError(28, f"{repo} needs {total} bytes and {target.parent.parent} has {free_bytes} free")
+    with _Reporting(target, total):
+        download(weights)
+
+
+class _Reporting:
+    """Tells how many bytes lie in a folder while something fills it; the hub client's own bars change with versions."""
+
+    def __init__(self, folder: Path, total: int) -> None:
+        self._folder = folder
+        self._total = total
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._report, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _report(self) -> None:
+        told = -1
+        while not self._end.wait(_REPORT_EVERY_S):
+            done = min(sum(_size(path) for path in self._folder.rglob("*")), self._total)
+            if done != told:  # silence tells the parent that nothing moves
+                _say({"step": "download", "done": done, "total": self._total})
+                told = done
+        _say({"step": "download", "done": self._total, "total": self._total})
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:  # renamed while we looked
+        return 0
+
+
+def _say(document: dict[str, Any]) -> None:
+    print(json.dumps(document), flush=True)
+
+
+def _fail(code: int, words: str) -> int:
+    print(" ".join(words.split()), file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

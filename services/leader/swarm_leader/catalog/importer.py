@@ -1,0 +1,226 @@
+"""Brings a checkpoint into the catalog: finds out what the source is, fetches or converts it, publishes it whole.
+
+The same source under the same id is harmless; another source replaces the servable unless it is loaded.
+"""
+
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from swarm_core.clock import Clock, SystemClock
+from swarm_core.errors import BadRequest, Conflict, DiskFull, Overloaded, SwarmError
+from swarm_core.manifest import Manifest
+
+from swarm_leader.catalog.assemble import assemble
+from swarm_leader.catalog.checkpoint import fingerprint_files, read_checkpoint
+from swarm_leader.catalog.disk import read_servable
+from swarm_leader.catalog.names import folder_of, model_id_from_source
+from swarm_leader.catalog.progress import OnProgress, Progress
+from swarm_leader.catalog.steps import Step, run_step
+from swarm_leader.catalog.workplace import clean_leftovers, open_workplace, publish
+
+IMPORTS_MAX = 2  # each hashes on one core and fills one disk
+HUB_COMMAND = (sys.executable, "-m", "swarm_leader.catalog.hub")
+GGUF_COMMAND = (sys.executable, "-m", "swarm_stage.convert.gguf")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Where hub ids are looked up. None: what HF_ENDPOINT and HF_TOKEN say, as the hub client reads them."""
+
+    endpoint: str | None = None
+    token: str | None = None
+
+
+class Importer:
+    """Imports into `root`, two at once at most. Making one removes what killed imports left there.
+
+    is_loaded: whether a model is in use now and must not be replaced.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        is_loaded: Callable[[str], bool] = lambda model_id: False,
+        hub: Hub = Hub(),
+        clock: Clock | None = None,
+        gguf_command: Sequence[str] = GGUF_COMMAND,
+    ) -> None:
+        self._root = root
+        self._is_loaded = is_loaded
+        self._hub = hub
+        self._clock = clock or SystemClock()
+        self._gguf_command = gguf_command
+        self._running: set[str] = set()
+        self._threads = ThreadPoolExecutor(IMPORTS_MAX, thread_name_prefix="import")
+        clean_leftovers(root)
+
+    async def import_source(self, source: str, model_id: str, revision: str, on_progress: OnProgress) -> Manifest:
+        """Import a folder, a .gguf file (absolute paths) or a hub id; returns its manifest, published and durable.
+
+        model_id: empty makes one from the source. revision: of a hub id; empty is its main branch.
+        on_progress: called on this event loop, at most about every 0.3 s. Cancelling leaves nothing behind.
+        Raises BadRequest, ServableCorrupt, Conflict (running already, or loaded), Overloaded, DiskFull, Unavailable
+        (the hub), LoadFailed (a step broke).
+        """
+        model_id = model_id or model_id_from_source(source)
+        target = self._root / folder_of(model_id)
+        if model_id in self._running:
+            raise Conflict(f"model {model_id} is being imported already", model_id=model_id)
+        if len(self._running) >= IMPORTS_MAX:
+            raise Overloaded(
+                f"{len(self._running)} imports are running, which is the most at once", running=IMPORTS_MAX
+            )
+        self._running.add(model_id)
+        progress = Progress(on_progress)
+        try:
+            with open_workplace(self._root) as workplace:
+                return await _Import(self, model_id, target, workplace, progress).start(source, revision)
+        except OSError as error:
+            raise DiskFull(f"{self._root} cannot be used: {error.strerror or error}") from error
+        finally:
+            progress.close()
+            self._running.discard(model_id)
+
+    async def in_thread(self, work: Callable[[threading.Event], T]) -> T:
+        """Run blocking work that looks at its stop flag; when cancelled, waits until it has stopped."""
+        stop = threading.Event()
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work, stop)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait({running})
+            raise
+
+
+@dataclass(frozen=True)
+class _Import:
+    """One import on its way."""
+
+    importer: Importer
+    model_id: str
+    target: Path
+    workplace: Path
+    progress: Progress
+
+    async def start(self, source: str, revision: str) -> Manifest:
+        """Find out what the source is, and take that way."""
+        kind, path = await self.importer.in_thread(lambda stop: _kind_of(source))
+        if kind != "hub" and revision:
+            raise BadRequest("a revision belongs to a hub id; this source is a file or folder", field="revision")
+        if kind == "hub":
+            return await self._from_hub(source, revision)
+        if kind == "gguf":
+            return await self._from_gguf(path)
+        return await self._from_folder(path, source, None)
+
+    async def _from_folder(self, folder: Path, source: str, origin: dict[str, str] | None) -> Manifest:
+        """origin: what identifies the source when the folder is only our copy of it."""
+        checkpoint = await self.importer.in_thread(lambda stop: read_checkpoint(folder))
+        origin = origin or {"fingerprint": checkpoint.fingerprint}
+        if (existing := await self._existing(origin)) is not None:
+            return existing
+        servable = self.workplace / "servable"
+        created_s = int(self.importer._clock.unix_s())
+        manifest = await self.importer.in_thread(
+            lambda stop: assemble(
+                checkpoint, servable, self.model_id, source, origin, created_s, self.progress.report, stop
+            )
+        )
+        self._check_free()  # it may have been loaded meanwhile
+        await self.importer.in_thread(lambda stop: publish(self.workplace, servable, self.target))
+        return manifest
+
+    async def _from_gguf(self, path: Path) -> Manifest:
+        origin = await self.importer.in_thread(lambda stop: {"fingerprint": fingerprint_files([path.resolve()])})
+        if (existing := await self._existing(origin)) is not None:
+            return existing
+        folder = self.workplace / "source"
+        folder.mkdir()
+        command = [*self.importer._gguf_command, str(path), str(folder)]
+        self.progress.report("convert", 0, 0)
+        await run_step(Step("convert", command, needs="stage"), self._on_line)
+        return await self._from_folder(folder, str(path), origin)
+
+    async def _from_hub(self, repo: str, revision: str) -> Manifest:
+        folder = self.workplace / "source"
+        folder.mkdir()
+        known = await self.importer.in_thread(lambda stop: self._known())
+        commit = ""
+
+        def on_line(line: dict[str, Any]) -> None:
+            nonlocal commit
+            commit = str(line.get("commit", commit))
+            self._on_line(line)
+
+        request = {
+            "repo": repo,
+            "revision": revision,
+            "target": str(folder),
+            "known_commit": known.extra.get("commit") if known and known.source == repo else None,
+            "endpoint": self.importer._hub.endpoint,
+            "token": self.importer._hub.token,
+        }
+        self.progress.report("download", 0, 0)
+        await run_step(Step("download", HUB_COMMAND, needs="leader", request=request), on_line)
+        origin = {"fingerprint": f"{repo}@{commit}", "commit": commit}
+        if (existing := await self._existing(origin)) is not None:
+            return existing
+        return await self._from_folder(folder, repo, origin)
+
+    async def _existing(self, origin: dict[str, str]) -> Manifest | None:
+        """The servable there when it is of this very source; else None when it may be replaced. Raises Conflict."""
+        known = await self.importer.in_thread(lambda stop: self._known())
+        if known is not None and known.extra.get("fingerprint") == origin["fingerprint"]:
+            return known
+        self._check_free()
+        return None
+
+    def _known(self) -> Manifest | None:
+        """The servable that stands in the target, whole."""
+        try:
+            return read_servable(self.target, self.model_id).manifest
+        except (SwarmError, OSError):
+            return None
+
+    def _check_free(self) -> None:
+        if self.importer._is_loaded(self.model_id):
+            raise Conflict(
+                f"model {self.model_id} is loaded and this is another source; unload it first, or give the import "
+                "another model id",
+                model_id=self.model_id,
+            )
+
+    def _on_line(self, line: dict[str, Any]) -> None:
+        step, done, total = line.get("step"), line.get("done"), line.get("total")
+        if isinstance(step, str) and isinstance(done, int) and isinstance(total, int):
+            self.progress.report(step, max(done, 0), max(total, 0))
+
+
+def _kind_of(source: str) -> tuple[str, Path]:
+    """What the source is: "folder", "gguf" or "hub", and its path.
+
+    A path that exists wins over a hub id of the same letters. Raises BadRequest.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return "folder", path
+    if path.is_file():
+        if path.suffix.lower() == ".gguf":
+            return "gguf", path
+        raise BadRequest(f"{source} is a file but not a .gguf; give the checkpoint's folder", field="source")
+    if _HUB_ID.fullmatch(source) and not source.lower().endswith(".gguf"):
+        return "hub", path
+    raise BadRequest(
+        f"{source[:500]!r} is neither a folder nor a .gguf file on the leader's machine, nor a hub id (org/name)",
+        field="source",
+    )

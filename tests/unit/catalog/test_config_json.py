@@ -1,0 +1,38 @@
+"""What a config.json leaves out means what the transformers library takes it to mean."""
+
+import json
+
+import pytest
+from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
+from swarm_leader.catalog.config_json import parse_config
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 32, "vocab_size": 100}
+
+
+@pytest.mark.parametrize("model_type", SERVED_MODEL_TYPES)
+def test_the_defaults_of_a_family_are_those_of_its_config_class(model_type: str):
+    theirs = CONFIG_MAPPING[model_type](**SIZES)
+    ours = parse_config(json.dumps({"model_type": model_type, **SIZES}).encode())
+
+    assert ours.tied_embeddings == theirs.tie_word_embeddings
+    assert ours.head_dim == (getattr(theirs, "head_dim", None) or 64 // 32)
+    assert ours.kv_heads == theirs.num_key_value_heads
+    assert (ours.layer_count, ours.hidden_size, ours.vocabulary_size) == (2, 64, 100)
+
+
+@pytest.mark.parametrize("model_type", SERVED_MODEL_TYPES)
+def test_what_a_config_says_wins_over_the_defaults(model_type: str):
+    said = {"tie_word_embeddings": not FAMILIES[model_type].is_tied, "head_dim": 7, "num_key_value_heads": 3}
+    ours = parse_config(json.dumps({"model_type": model_type, **SIZES, **said}).encode())
+
+    assert (ours.tied_embeddings, ours.head_dim, ours.kv_heads) == (said["tie_word_embeddings"], 7, 3)
+    assert ours.context_tokens_max == 0
+
+
+def test_null_means_absent():
+    ours = parse_config(
+        json.dumps({"model_type": "llama", **SIZES, "head_dim": None, "num_key_value_heads": None}).encode()
+    )
+
+    assert (ours.head_dim, ours.kv_heads) == (2, 32)
