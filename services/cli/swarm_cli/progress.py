@@ -95,5 +95,5 @@ class LineSteps:
 
 
 def share_of(done: int, total: int) -> str:
-    """ "42 %", or nothing while the total is unknown."""
-    return f"{min(100, 100 * done // total)} %" if total else ""
+    """ "42 %", or nothing while the total is unknown or the step is a single one."""
+    return f"{min(100, 100 * done // total)} %" if total > 1 else ""

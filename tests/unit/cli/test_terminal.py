@@ -52,6 +52,8 @@ def test_a_step_is_told_when_it_begins_and_not_again_at_once():
     assert told == ["import convert 0 %", "import hash"]
 
 
-@pytest.mark.parametrize(("done", "total", "text"), [(5, 0, ""), (0, 10, "0 %"), (10, 10, "100 %"), (11, 10, "100 %")])
-def test_a_share_is_never_told_without_a_total(done: int, total: int, text: str):
+@pytest.mark.parametrize(
+    ("done", "total", "text"), [(5, 0, ""), (0, 1, ""), (0, 10, "0 %"), (10, 10, "100 %"), (11, 10, "100 %")]
+)
+def test_a_share_is_told_of_steps_with_a_total(done: int, total: int, text: str):
     assert share_of(done, total) == text

@@ -90,11 +90,13 @@ class Supervisor:
     async def _start(self, leader: Leader) -> None:
         """Start every process and wait until each answers."""
         names = fellow_names(self._options)
-        self._narrator.say(f"starting a leader, a gateway and {len(names)} fellows; logs in {self._logs}")
-        for spec in plan_children(self._options, self._machine, self._environ):
-            await self._children.start(spec)
+        self._narrator.say(f"starting a leader, a gateway, {', '.join(names)}; logs in {self._logs}")
+        first, *others = plan_children(self._options, self._machine, self._environ)
+        await self._children.start(first)
         await self._children.while_all_live(until(lambda: leader_lacks(leader), "the leader"))
         self._narrator.say(f"the leader answers at {self._address}")
+        for spec in others:
+            await self._children.start(spec)
         await self._children.while_all_live(until(lambda: gateway_lacks(self._base_url), "the gateway"))
         self._narrator.say(f"the gateway answers at {self._base_url}")
         await self._children.while_all_live(until(lambda: fellows_lack(leader, names), "the fleet"))

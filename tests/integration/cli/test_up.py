@@ -1,0 +1,151 @@
+"""`swarm up` with its real processes, but no model: what starts, what is written, and what ends it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.e2e
+READY_S = 60.0
+END_S = 20.0
+
+
+@dataclass
+class Up:
+    """One running `swarm up`. document: its ready file, as it was."""
+
+    supervisor: subprocess.Popen[str]
+    document: dict[str, Any]
+    folder: Path
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """What the ready file names."""
+        return [psutil.Process(pid) for pid in self.document["processes"].values()]
+
+    def told(self) -> str:
+        """Everything it wrote so far."""
+        return (self.folder / "told.txt").read_text()
+
+
+def wait_until(claim: Callable[[], bool], within_s: float) -> bool:
+    """Poll until the claim holds; False when it does not in time."""
+    deadline_s = time.monotonic() + within_s
+    while not claim():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def has_ended(child: psutil.Process) -> bool:
+    """Gone, or waiting to be reaped by whoever adopted it."""
+    try:
+        return child.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def start_up(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """`swarm up` without a model on free ports; its words go to told.txt."""
+    command = [sys.executable, "-m", "swarm_cli", "up", "--no-model", "--fellows", "2", "--data-dir", str(folder)]
+    command += ["--http-port", "0", "--grpc-port", "0", *options]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "told.txt").open("w") as told:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, env=dict(os.environ))
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """A swarm of a leader, a gateway and two fellows, ready."""
+    ready_file = tmp_path / "ready.json"
+    supervisor = start_up(tmp_path / "up", "--ready-file", str(ready_file))
+    try:
+        wait_until(lambda: ready_file.exists() or supervisor.poll() is not None, READY_S)
+        assert ready_file.exists(), (tmp_path / "up" / "told.txt").read_text()
+        yield Up(supervisor, json.loads(ready_file.read_text()), tmp_path / "up")
+    finally:
+        supervisor.terminate()
+        supervisor.wait(timeout=END_S)
+
+
+def test_the_ready_file_names_addresses_and_processes_that_answer(up: Up):
+    with urllib.request.urlopen(f"{up.document['http']}/healthz", timeout=5) as answer:
+        gateway_status = answer.status
+    host, port = up.document["grpc"].split(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
+
+    assert gateway_status == 200
+    assert up.document["model"] is None
+    assert sorted(up.document["processes"]) == ["fellow-1", "fellow-2", "gateway", "leader"]
+    assert not any(has_ended(child) for child in up.children)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_every_process_and_takes_the_ready_file_away(up: Up, number: signal.Signals):
+    children = up.children
+
+    up.supervisor.send_signal(number)
+    code = up.supervisor.wait(timeout=END_S)
+
+    assert code == 0, up.told()
+    assert all(has_ended(child) for child in children)
+    assert not (up.folder.parent / "ready.json").exists()
+
+
+def test_no_child_outlives_a_supervisor_that_is_killed(up: Up):
+    children = up.children
+
+    up.supervisor.kill()
+    up.supervisor.wait(timeout=END_S)
+
+    assert wait_until(lambda: all(has_ended(child) for child in children), END_S)
+
+
+def test_a_fellow_that_dies_is_told_and_survived_and_the_leader_that_dies_ends_the_run(up: Up):
+    pids, children = up.document["processes"], up.children
+    os.kill(pids["fellow-2"], signal.SIGKILL)
+    told = wait_until(lambda: "fellow-2 was killed by SIGKILL" in up.told(), END_S)
+    survived = up.supervisor.poll() is None
+    os.kill(pids["leader"], signal.SIGKILL)
+    code = up.supervisor.wait(timeout=END_S)
+
+    assert told
+    assert survived
+    assert code == 1
+    assert "leader was killed by SIGKILL" in up.told()
+    assert all(has_ended(child) for child in children)
+
+
+def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(up: Up):
+    command = [sys.executable, "-m", "swarm_cli", "up", "--no-model", "--data-dir", str(up.folder)]
+    command += ["--http-port", "0", "--grpc-port", "0"]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=END_S)
+
+    assert second.returncode == 1
+    assert f"another `swarm up` (process {up.supervisor.pid}) uses {up.folder}" in second.stderr
+    assert up.supervisor.poll() is None
+
+
+def test_a_child_that_cannot_start_ends_the_run_with_its_log(tmp_path: Path):
+    (tmp_path / "leader").mkdir()
+    (tmp_path / "leader" / "leader.db").mkdir()
+    supervisor = start_up(tmp_path)
+
+    code = supervisor.wait(timeout=READY_S)
+    told = (tmp_path / "told.txt").read_text()
+
+    assert code == 1, told
+    assert "leader ended with exit code" in told
+    assert str(tmp_path / "logs" / "leader.log") in told
