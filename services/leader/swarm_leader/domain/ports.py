@@ -1,4 +1,4 @@
-"""What flows ask of the store and the catalog. Implemented in store/ and catalog/, faked by nobody without its suite."""
+"""What flows ask of the store and the catalog. Implemented in store/ and catalog/, held to one suite."""
 
 from pathlib import Path
 from typing import Protocol

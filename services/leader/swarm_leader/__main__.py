@@ -1,0 +1,288 @@
+"""`swarm-leader`: puts the leader together, serves, and stops in order. `swarm-leader relay`: the relay alone."""
+
+import argparse
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO
+
+import grpc
+import structlog
+from grpc_health.v1 import health
+from silentswarm.fellow.v1 import fellow_link_pb2_grpc, inference_link_pb2_grpc, transfer_pb2_grpc
+from silentswarm.leader.v1 import (
+    fleet_pb2_grpc,
+    inference_pb2_grpc,
+    models_pb2_grpc,
+    serving_pb2_grpc,
+    status_pb2_grpc,
+)
+from silentswarm.relay.v1 import relay_pb2_grpc
+from swarm_core.clock import Clock, SystemClock
+from swarm_core.config import from_environment, variables
+from swarm_core.errors import Conflict, SwarmError, Unavailable
+from swarm_core.listen import check_bind_host, join_host_port
+from swarm_core.logs import configure_logs
+from swarm_rpc.limits import MESSAGE_BYTES_MAX
+from swarm_rpc.server import add_health_and_reflection, announce, listen, make_server
+
+from swarm_leader.catalog.disk import DiskCatalog
+from swarm_leader.catalog.importer import Importer
+from swarm_leader.config import LeaderConfig, check
+from swarm_leader.domain.leases import Leases
+from swarm_leader.flows.board import Board
+from swarm_leader.flows.ending import Ending
+from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.fleet import Fleet
+from swarm_leader.flows.gate import Gates
+from swarm_leader.flows.generate import Generating
+from swarm_leader.flows.health import Health
+from swarm_leader.flows.join import Joining
+from swarm_leader.flows.load import Loading
+from swarm_leader.flows.recover import recover
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.replies import Replies
+from swarm_leader.flows.signals import Signals
+from swarm_leader.flows.sweep import sweep_forever
+from swarm_leader.flows.tasks import TaskSet
+from swarm_leader.flows.wire import Wiring
+from swarm_leader.relay.lane import LaneLimits
+from swarm_leader.relay.servicer import RelayServicer
+from swarm_leader.rpc.fellow_link import FellowLinkServicer
+from swarm_leader.rpc.fleet import FleetServicer
+from swarm_leader.rpc.inference import InferenceServicer
+from swarm_leader.rpc.inference_link import InferenceLinkServicer
+from swarm_leader.rpc.models import ModelsServicer
+from swarm_leader.rpc.placements import StatusWriter
+from swarm_leader.rpc.serving import ServingServicer
+from swarm_leader.rpc.status import StatusServicer
+from swarm_leader.rpc.transfer import TransferServicer
+from swarm_leader.store import Store, open_store
+
+log = structlog.get_logger()
+GRACE_S = 3.0
+RELAY_SERVICE = "silentswarm.relay.v1.Relay"
+LEADER_SERVICES = (
+    *(f"silentswarm.leader.v1.{name}" for name in ("Models", "Serving", "Inference", "Fleet", "Status")),
+    *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer")),
+    RELAY_SERVICE,
+)
+try:
+    VERSION = version("silentswarm")
+except PackageNotFoundError:  # run from a checkout that is not installed
+    VERSION = "0+checkout"
+
+
+class Leader:
+    """Every part of one leader, put together over an open store."""
+
+    def __init__(self, config: LeaderConfig, store: Store, clock: Clock) -> None:
+        self.config = config
+        self.store = store
+        self.tasks = TaskSet()
+        self.catalog = DiskCatalog(config.models_root)
+        self.registry = Registry(store.fellows, Leases(clock, config.lease_s), clock)
+        self.board = Board(store.ledger)
+        self.signals = Signals()
+        self.replies = Replies(config.event_queue_max)
+        self.gates = Gates(config.queue_max)
+        self.health = Health(store.ledger, config.data_dir, config.min_free_disk_gb, clock)
+        self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
+        self.wiring = Wiring(self.board, self.registry, self.signals, config)
+        self.loading = Loading(
+            self.catalog,
+            self.board,
+            self.registry,
+            self.signals,
+            self.wiring,
+            self.ending,
+            self.tasks,
+            clock,
+            config,
+        )
+        self.faults = Faults(
+            self.board,
+            self.registry,
+            self.loading,
+            self.wiring,
+            self.ending,
+            self.tasks,
+            clock,
+            config.recover_s,
+        )
+        self._clock = clock
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let a server answer for it."""
+        config, store, clock = self.config, self.store, self._clock
+        joining = Joining(self.registry, store.fellows, self.board, self.faults, clock, config.join_token)
+        fleet = Fleet(self.registry, store.fellows, self.signals, self.faults, clock, config.unload_timeout_s)
+        generating = Generating(self.catalog, self.board, self.registry, self.loading, self.replies, self.gates, config)
+        writer = StatusWriter(self.registry, self.gates)
+        importer = Importer(config.models_root, is_loaded=self._is_loaded)
+        fellow_link = FellowLinkServicer(
+            joining, self.registry, self.signals, self.faults, config.heartbeat_s, config.lease_s
+        )
+        serving = ServingServicer(self.loading, self.board, self.catalog, writer, config.transport)
+        models = ModelsServicer(self.catalog, importer, self.board.state_of)
+        fellow_link_pb2_grpc.add_FellowLinkServicer_to_server(fellow_link, server)
+        inference_link = InferenceLinkServicer(self.registry, self.replies)
+        inference_link_pb2_grpc.add_InferenceLinkServicer_to_server(inference_link, server)
+        transfer_pb2_grpc.add_TransferServicer_to_server(TransferServicer(self.catalog), server)
+        models_pb2_grpc.add_ModelsServicer_to_server(models, server)
+        serving_pb2_grpc.add_ServingServicer_to_server(serving, server)
+        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating), server)
+        fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
+        status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
+        relay_pb2_grpc.add_RelayServicer_to_server(make_relay(config), server)
+
+    async def start(self) -> None:
+        """Know again what was known: fellows, models, placements. Raises SwarmErrors of the store."""
+        await asyncio.to_thread(self.catalog.refresh)
+        await self.registry.start(self.config.recover_s)
+        await recover(self.store.ledger, self.board, self.registry, self.ending)
+
+    def serve(self) -> None:
+        """The server answers now: judge leases, take work."""
+        self.tasks.start(sweep_forever(self.registry, self.faults), "sweep")
+        self.health.phase = "serving"
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more work; let running replies end, for `grace_s` at most; then end every link and all work."""
+        self.health.phase = "stopping"
+        await self.replies.wait_empty(grace_s)
+        await self.tasks.close()
+        why = Unavailable("the leader is stopping")
+        for fellow in self.registry.all():
+            if fellow.link is not None:
+                fellow.link.end(why)
+        self.replies.end_links(why)
+
+    def _is_loaded(self, model_id: str) -> bool:
+        placement = self.board.get(model_id)
+        return placement is not None and placement.state.holds_memory
+
+
+def make_relay(config: LeaderConfig) -> RelayServicer:
+    """The relay with this configuration's bounds."""
+    payload_bytes_max = config.relay_max_frame_mb * 2**20
+    limits = LaneLimits(
+        frames_max=config.relay_queue_max,
+        payload_bytes_max=payload_bytes_max,
+        queued_bytes_max=2 * payload_bytes_max,
+        put_timeout_s=config.relay_put_timeout_s,
+    )
+    return RelayServicer(limits)
+
+
+def make_leader_server(config: LeaderConfig) -> grpc.aio.Server:
+    """A server that takes the relay's largest frame."""
+    return make_server(max(MESSAGE_BYTES_MAX, (config.relay_max_frame_mb + 1) * 2**20))
+
+
+async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set. Raises SwarmErrors when it cannot start: port, folder, database."""
+    check_bind_host(config.host, config.allow_insecure)
+    clock = SystemClock()
+    server = make_leader_server(config)
+    port = listen(server, join_host_port(config.host, config.grpc_port))
+    with lock_folder(config.data_dir):
+        store = await open_store(config.store_url, clock)
+        try:
+            leader = Leader(config, store, clock)
+            leader.add_to(server)
+            healthy = add_health_and_reflection(server, LEADER_SERVICES)
+            await leader.start()
+            await server.start()
+            leader.serve()
+            await announce(healthy, LEADER_SERVICES, serving=True)
+            log.info(f"leader ready on {join_host_port(config.host, port)}", version=VERSION)
+            await stop.wait()
+            await announce(healthy, LEADER_SERVICES, serving=False)
+            stopping = asyncio.create_task(server.stop(GRACE_S + 1))  # from now on new calls are refused
+            await leader.drain(GRACE_S)
+            await server.stop(None)
+            await stopping
+        finally:
+            await store.close()
+    log.info("leader stopped")
+
+
+async def serve_relay(config: LeaderConfig, stop: asyncio.Event) -> None:
+    """Serve the relay alone until `stop` is set. Raises BadRequest when it cannot listen."""
+    check_bind_host(config.host, config.allow_insecure)
+    server = make_leader_server(config)
+    port = listen(server, join_host_port(config.host, config.grpc_port))
+    relay_pb2_grpc.add_RelayServicer_to_server(make_relay(config), server)
+    healthy: health.aio.HealthServicer = add_health_and_reflection(server, (RELAY_SERVICE,))
+    await server.start()
+    await announce(healthy, (RELAY_SERVICE,), serving=True)
+    log.info(f"relay ready on {join_host_port(config.host, port)}", version=VERSION)
+    await stop.wait()
+    await announce(healthy, (RELAY_SERVICE,), serving=False)
+    await server.stop(GRACE_S)
+    log.info("relay stopped")
+
+
+def lock_folder(data_dir: Path) -> IO[str]:
+    """Keep a second leader off this folder until the file is closed. Raises Conflict."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    lock = (data_dir / "leader.lock").open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise Conflict(f"another leader uses {data_dir}; stop it, or set SWARM_DATA_DIR to another folder") from None
+    return lock
+
+
+async def run(command: str, config: LeaderConfig) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await (serve_relay if command == "relay" else serve_leader)(config, stop)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line; --help lists every variable."""
+    listed = "\n".join(f"  {variable:<28} {meaning}" for variable, meaning in variables(LeaderConfig).items())
+    parser = argparse.ArgumentParser(
+        prog="swarm-leader",
+        description="The control plane of a swarm. Configured by environment variables; options win over them.",
+        epilog=f"environment variables:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "command", nargs="?", choices=("serve", "relay"), default="serve", help="relay: the relay alone"
+    )
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--grpc-port", type=int, help="port to listen on")
+    parser.add_argument("--data-dir", type=Path, help="the leader's own folder")
+    parser.add_argument("--version", action="version", version=VERSION)
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Console script. Exit code 0 after a stop, 1 when it could not start."""
+    options = parse_arguments(sys.argv[1:])
+    try:
+        config = check(
+            from_environment(
+                LeaderConfig, os.environ, host=options.host, grpc_port=options.grpc_port, data_dir=options.data_dir
+            )
+        )
+        configure_logs("relay" if options.command == "relay" else "leader", config.log_level, config.log_json)
+        asyncio.run(run(options.command, config))
+    except SwarmError as error:
+        sys.exit(f"swarm-leader: {error.message}")
+
+
+if __name__ == "__main__":
+    main()

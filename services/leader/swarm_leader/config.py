@@ -1,0 +1,97 @@
+"""What an operator can set on a leader. Every field names its variable; unset ones work. Reads no environment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarm_core.config import env
+from swarm_core.errors import BadRequest
+
+from swarm_leader.domain.planner import ServeDefaults
+from swarm_leader.domain.records import Transport
+
+DATA_DIR = Path("~/.silent-swarm/leader").expanduser()
+
+
+@dataclass(frozen=True)
+class LeaderConfig:
+    """The leader and its embedded relay; `swarm-leader relay` reads the same variables."""
+
+    host: str = env("SWARM_LEADER_HOST", "127.0.0.1", "address to listen on")
+    grpc_port: int = env("SWARM_GRPC_PORT", 50551, "gRPC port; 0 takes a free one")
+    data_dir: Path = env("SWARM_DATA_DIR", DATA_DIR, "the leader's own folder")  # noqa: RUF009
+    database_url: str = env("SWARM_DATABASE_URL", "", "sqlite or postgresql URL; empty is leader.db in the data folder")
+    servable_models_root: str = env("SWARM_SERVABLE_MODELS_ROOT", "", "servables; unset is below the data folder")
+    min_free_disk_gb: float = env("SWARM_MIN_FREE_DISK_GB", 1.0, "not ready with less disk free than this, in GB")
+    join_token: str = env("SWARM_JOIN_TOKEN", "", "a fellow must present it to join; empty lets any join")
+    allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "listen beyond loopback without authentication")
+
+    heartbeat_s: float = env("SWARM_HEARTBEAT_S", 5.0, "how often a fellow reports, in seconds")
+    lease_s: float = env("SWARM_LEASE_S", 15.0, "a fellow is lost after this long without a report, in seconds")
+    recover_s: float = env(
+        "SWARM_RECOVER_S", 30.0, "how long fellows have to return when the leader starts, in seconds"
+    )
+
+    load_timeout_s: float = env("SWARM_LOAD_TIMEOUT_S", 900.0, "longest fetch and build of a stage, in seconds")
+    wire_timeout_s: float = env("SWARM_WIRE_TIMEOUT_S", 10.0, "longest wait for one link between stages, in seconds")
+    probe_timeout_s: float = env("SWARM_PROBE_TIMEOUT_S", 30.0, "longest lap of the first position, in seconds")
+    unload_timeout_s: float = env("SWARM_UNLOAD_TIMEOUT_S", 15.0, "longest wait for a stage to end, in seconds")
+
+    context_tokens: int = env("SWARM_SERVE_CONTEXT_TOKENS", 4096, "longest conversation a model must take, tokens")
+    typical_tokens: int = env("SWARM_SERVE_TYPICAL_TOKENS", 1024, "a typical chat; sizes the KV budget, tokens")
+    in_flight: int = env("SWARM_SERVE_IN_FLIGHT", 0, "replies in a ring at once; 0 is four per stage")
+    serve_dtype: str = env("SWARM_SERVE_DTYPE", "", "F32, F16 or BF16; empty is what the fellows compute in")
+    pipeline_transport: str = env("SWARM_PIPELINE_TRANSPORT", "auto", "auto, tunnel or p2p, when a load names none")
+
+    queue_max: int = env("SWARM_SERVE_QUEUE_MAX", 64, "replies that may wait for one model; more are refused")
+    event_queue_max: int = env("SWARM_EVENT_QUEUE_MAX", 1024, "events a slow reader may be behind before it is cut off")
+    request_timeout_s: float = env("SWARM_REQUEST_TIMEOUT_S", 600.0, "longest reply from request to end, in seconds")
+    progress_timeout_s: float = env("SWARM_PROGRESS_TIMEOUT_S", 60.0, "longest silence within a reply, in seconds")
+
+    relay_address: str = env("SWARM_RELAY_ADDRESS", "", "HOST:PORT of a relay of its own; empty is this leader's")
+    relay_queue_max: int = env("SWARM_RELAY_QUEUE_MAX", 64, "frames the relay holds per channel before a sender waits")
+    relay_max_frame_mb: int = env("SWARM_RELAY_MAX_FRAME_MB", 64, "largest frame the relay takes, in MiB")
+    relay_put_timeout_s: float = env("SWARM_RELAY_PUT_TIMEOUT_S", 30.0, "a channel full this long breaks, in seconds")
+
+    log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
+    log_json: bool = env("SWARM_LOG_JSON", False, "log lines as JSON")
+
+    @property
+    def models_root(self) -> Path:
+        """Where servables lie."""
+        root = self.servable_models_root
+        return Path(root).expanduser() if root else self.data_dir / "servable_models"
+
+    @property
+    def store_url(self) -> str:
+        """The database that is used."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'leader.db'}"
+
+    @property
+    def serve_defaults(self) -> ServeDefaults:
+        """What the planner is told."""
+        return ServeDefaults(self.context_tokens, self.typical_tokens, self.in_flight, self.serve_dtype)
+
+    @property
+    def transport(self) -> Transport:
+        """The transport of a load that names none."""
+        return Transport(self.pipeline_transport)
+
+
+def check(config: LeaderConfig) -> LeaderConfig:
+    """The same configuration when every number makes sense. Raises BadRequest that names the variable."""
+    if config.pipeline_transport not in set(Transport):
+        raise BadRequest(
+            f"SWARM_PIPELINE_TRANSPORT={config.pipeline_transport!r} is none of {', '.join(Transport)}",
+            field="SWARM_PIPELINE_TRANSPORT",
+        )
+    if config.lease_s <= config.heartbeat_s or config.heartbeat_s <= 0:
+        raise BadRequest(
+            f"SWARM_LEASE_S={config.lease_s:g} must be longer than SWARM_HEARTBEAT_S={config.heartbeat_s:g}, or every "
+            "fellow is lost between two reports",
+            field="SWARM_LEASE_S",
+        )
+    for name in ("queue_max", "event_queue_max", "context_tokens", "typical_tokens"):
+        if getattr(config, name) < 1:
+            variable = LeaderConfig.__dataclass_fields__[name].metadata["variable"]
+            raise BadRequest(f"{variable}={getattr(config, name)} must be at least 1", field=variable)
+    return config

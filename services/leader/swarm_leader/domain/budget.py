@@ -1,0 +1,103 @@
+"""What a stage takes in memory: weights, KV and working buffers, in bytes. Arithmetic only; places nothing."""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import accumulate
+
+from swarm_core.manifest import DTYPE_BYTES, Manifest
+from swarm_core.slices import EMBEDDING, FINAL_NORM, HEAD, LayerRange, layer_of, slice_tensors
+
+_FLOATS = {"F64", "F32", "F16", "BF16"}
+# Buffers that come and go in one forward pass beyond those counted below; seed 000 keeps the same room.
+PASSING_BYTES = 300 * 2**20
+PREFILL_CHUNK_TOKENS = 256  # SWARM_SERVE_PREFILL_CHUNK's default: the longest run of positions computed at once
+# Hidden-sized buffers alive at once in one layer: residual, norm, q, k, v, attention output, and the MLP's three
+# at about four times the hidden size each.
+HIDDEN_BUFFERS = 18
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """What the parts of one model take in one serving dtype.
+
+    layer_prefix_bytes: weights of all layers before each layer, one more entry than layers.
+    kv_layer_bytes: keys and values of one position in one layer.
+    """
+
+    layer_prefix_bytes: tuple[int, ...]
+    embedding_bytes: int
+    norm_bytes: int
+    head_bytes: int
+    tied_embeddings: bool
+    kv_layer_bytes: int
+    hidden_bytes: int
+    query_heads: int
+    vocabulary_size: int
+
+    @property
+    def layer_count(self) -> int:
+        """Layers of the model."""
+        return len(self.layer_prefix_bytes) - 1
+
+    def weight_bytes(self, layers: LayerRange) -> int:
+        """Weights of a stage. Tied embeddings are the last stage's head too, held once by a stage that is both."""
+        held = self.layer_prefix_bytes[layers.layer_stop] - self.layer_prefix_bytes[layers.layer_start]
+        if layers.is_first:
+            held += self.embedding_bytes
+        if layers.is_last:
+            held += self.norm_bytes
+            if not (self.tied_embeddings and layers.is_first):
+                held += self.head_bytes
+        return held
+
+    def kv_bytes(self, layers: LayerRange, kv_tokens: int) -> int:
+        """Keys and values of a stage for this many positions of all sessions together."""
+        return (layers.layer_stop - layers.layer_start) * self.kv_layer_bytes * kv_tokens
+
+    def working_bytes(self, is_last: bool, context_tokens: int, in_flight: int) -> int:
+        """Buffers of a forward pass: one prompt piece through a layer, its attention scores, and the logits."""
+        piece = min(PREFILL_CHUNK_TOKENS, context_tokens)
+        activations = piece * self.hidden_bytes * HIDDEN_BUFFERS
+        scores = piece * context_tokens * self.query_heads * DTYPE_BYTES["F32"]
+        logits = in_flight * self.vocabulary_size * DTYPE_BYTES["F32"] if is_last else 0
+        return PASSING_BYTES + activations + scores + logits
+
+
+def cost_of(manifest: Manifest, dtype: str) -> ModelCost:
+    """Price a model in a serving dtype. Raises ServableCorrupt when a tensor that must exist is missing."""
+    slice_tensors(manifest, LayerRange(0, manifest.layer_count, manifest.layer_count))
+    per_layer = [0] * manifest.layer_count
+    for tensor, entry in manifest.tensors.items():
+        layer = layer_of(tensor)
+        if layer is not None and layer < manifest.layer_count:
+            per_layer[layer] += _served_bytes(entry.dtype, entry.element_count, dtype)
+
+    def outside(tensor: str) -> int:
+        entry = manifest.tensors.get(tensor)
+        return _served_bytes(entry.dtype, entry.element_count, dtype) if entry else 0
+
+    return ModelCost(
+        layer_prefix_bytes=tuple(accumulate(per_layer, initial=0)),
+        embedding_bytes=outside(EMBEDDING),
+        norm_bytes=outside(FINAL_NORM),
+        head_bytes=outside(EMBEDDING if manifest.tied_embeddings else HEAD),
+        tied_embeddings=manifest.tied_embeddings,
+        kv_layer_bytes=2 * manifest.kv_heads * manifest.head_dim * DTYPE_BYTES[dtype],
+        hidden_bytes=manifest.hidden_size * DTYPE_BYTES[dtype],
+        query_heads=max(1, manifest.hidden_size // max(1, manifest.head_dim), manifest.kv_heads),
+        vocabulary_size=manifest.vocabulary_size,
+    )
+
+
+def stored_dtype(manifest: Manifest) -> str:
+    """The floating type most of the weights are stored in; F32 for a model without one."""
+    stored: Counter[str] = Counter()
+    for entry in manifest.tensors.values():
+        if entry.dtype in _FLOATS:
+            stored[entry.dtype] += entry.element_count
+    return max(sorted(stored), key=lambda dtype: stored[dtype], default="F32")
+
+
+def _served_bytes(stored: str, elements: int, dtype: str) -> int:
+    """Bytes of a tensor once loaded: floats are cast to the serving dtype, whole numbers stay as they are."""
+    return elements * DTYPE_BYTES[dtype if stored in _FLOATS else stored]

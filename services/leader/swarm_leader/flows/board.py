@@ -1,0 +1,145 @@
+"""Where every model's serving stands, live: ledger record, progress, addresses. Writes the ledger; sends no signals."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from swarm_core.errors import StaleEpoch
+
+from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.ports import Ledger
+from swarm_leader.domain.records import PlacementRecord, PlacementState
+
+
+@dataclass
+class StageLive:
+    """What is known of one stage beyond its record. done and total: of the step, in its unit; total 0 is unknown."""
+
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    ring_addresses: tuple[str, ...] = ()
+    fetched_bytes: int | None = None
+
+
+@dataclass
+class Placement:
+    """One placement, live. task: the load or rewire that runs now.
+
+    is_waking: loaded because of a request for an idle model. broken_epoch: newest epoch a stage called broken.
+    """
+
+    record: PlacementRecord
+    stages: dict[int, StageLive] = field(default_factory=lambda: defaultdict(StageLive))
+    task: "asyncio.Task[None] | None" = None
+    is_waking: bool = False
+    broken_epoch: int = 0
+    probe_lap_ms: float | None = None
+
+    @property
+    def model_id(self) -> str:
+        """Its model."""
+        return self.record.model_id
+
+    @property
+    def state(self) -> PlacementState:
+        """Where it stands."""
+        return self.record.state
+
+
+class Board:
+    """The newest placement of each model."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._placements: dict[str, Placement] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._versions: dict[str, int] = defaultdict(int)
+        self._changed: dict[str, asyncio.Event] = {}
+
+    def get(self, model_id: str) -> Placement | None:
+        """A model's placement; None when there never was one."""
+        return self._placements.get(model_id)
+
+    def all(self) -> list[Placement]:
+        """By model id."""
+        return [self._placements[model_id] for model_id in sorted(self._placements)]
+
+    def by_id(self, placement_id: str) -> Placement | None:
+        """The placement of this id, if it is still its model's newest."""
+        return next((one for one in self._placements.values() if one.record.placement_id == placement_id), None)
+
+    def holding(self, fellow_id: str) -> list[Placement]:
+        """Placements that have a stage in this fellow's memory."""
+        return [
+            one
+            for one in self.all()
+            if one.state.holds_memory and any(stage.fellow_id == fellow_id for stage in one.record.stages)
+        ]
+
+    def is_wanted(self, placement_id: str, fellow_id: str, stage_index: int) -> bool:
+        """Whether a fellow should hold this very stage."""
+        placement = self.by_id(placement_id)
+        if placement is None or not placement.state.holds_memory or stage_index >= len(placement.record.stages):
+            return False
+        return placement.record.stages[stage_index].fellow_id == fellow_id
+
+    def is_current(self, placement: Placement) -> bool:
+        """Whether it is its model's newest."""
+        return self._placements.get(placement.model_id) is placement
+
+    def lock(self, model_id: str) -> asyncio.Lock:
+        """Held while one decides whether a model may get a new placement."""
+        return self._locks[model_id]
+
+    def adopt(self, record: PlacementRecord) -> Placement:
+        """Show a placement that the ledger has already."""
+        placement = Placement(record)
+        self._placements[record.model_id] = placement
+        self.notify(record.model_id)
+        return placement
+
+    async def begin(self, record: PlacementRecord, what: str) -> Placement:
+        """Record a new placement in place of the model's last one; durable when it returns."""
+        await self._ledger.save(record, what)
+        return self.adopt(record)
+
+    async def save(self, placement: Placement, change: Callable[[PlacementRecord], PlacementRecord], what: str) -> None:
+        """Change the record; durable, and only then shown. Raises StaleEpoch when the placement was overtaken."""
+        async with self._locks[placement.record.placement_id]:
+            changed = change(placement.record)
+            if not self.is_current(placement):
+                raise StaleEpoch(f"placement {placement.record.placement_id} is over")
+            rules.check_follows(placement.record, changed)
+            await self._ledger.save(changed, what)
+            self.show(placement, changed)
+        if not placement.state.holds_memory:
+            self._locks.pop(placement.record.placement_id, None)
+
+    def show(self, placement: Placement, record: PlacementRecord) -> None:
+        """Show a changed record without writing it."""
+        placement.record = record
+        self.notify(placement.model_id)
+
+    def notify(self, model_id: str) -> None:
+        """Something a watcher may want to see changed."""
+        self._versions[model_id] += 1
+        event = self._changed.pop(model_id, None)
+        if event is not None:
+            event.set()
+
+    def version(self, model_id: str) -> int:
+        """Grows with every change; hand it to wait_change."""
+        return self._versions[model_id]
+
+    async def wait_change(self, model_id: str, seen_version: int) -> int:
+        """Return the version once it is not the seen one. The caller has the deadline."""
+        while self._versions[model_id] == seen_version:
+            await self._changed.setdefault(model_id, asyncio.Event()).wait()
+        return self._versions[model_id]
+
+    def state_of(self, model_id: str) -> str:
+        """A word for lists: "ready", "loading", ...; "unloaded" when there never was a placement."""
+        placement = self._placements.get(model_id)
+        return placement.state.value if placement else PlacementState.UNLOADED.value

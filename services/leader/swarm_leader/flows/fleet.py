@@ -1,0 +1,71 @@
+"""What a person does to a fellow: ping, release, delete. Loads and moves nothing."""
+
+import contextlib
+from dataclasses import replace
+
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.clock import Clock
+from swarm_core.errors import CapabilityMissing, FellowLost, SwarmError
+
+from swarm_leader.domain.ports import FellowStore
+from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.signals import Signals
+
+PING_TIMEOUT_S = 5.0
+
+
+class Fleet:
+    """Acts on single fellows. Ids may be names."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: FellowStore,
+        signals: Signals,
+        faults: Faults,
+        clock: Clock,
+        unload_timeout_s: float,
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._signals = signals
+        self._faults = faults
+        self._clock = clock
+        self._unload_timeout_s = unload_timeout_s
+
+    async def ping(self, id_or_name: str) -> float:
+        """There and back, in ms.
+
+        Raises FellowNotFound, CapabilityMissing (then nothing was sent), FellowLost, DeadlinePassed.
+        """
+        fellow = self._registry.find(id_or_name)
+        if not fellow.capabilities.ping:
+            raise CapabilityMissing(
+                f"fellow {fellow.name} lacks ping: it is never sent one", fellow=fellow.name, capability="ping"
+            )
+        begun_s = self._clock.monotonic_s()
+        link = self._registry.link_of(fellow.fellow_id)
+        await self._signals.send(link, link_pb2.Signal(ping=link_pb2.PingSignal()), PING_TIMEOUT_S)
+        return (self._clock.monotonic_s() - begun_s) * 1000
+
+    async def release(self, id_or_name: str) -> None:
+        """End every stage of a fellow; the models it held a stage of fail.
+
+        Raises FellowNotFound, FellowLost, DeadlinePassed.
+        """
+        fellow = self._registry.find(id_or_name)
+        self._faults.take_leave(fellow, f"fellow {fellow.name} was released on request")
+        link = self._registry.link_of(fellow.fellow_id)
+        await self._signals.send(link, link_pb2.Signal(stop=link_pb2.StopSignal()), self._unload_timeout_s)
+        fellow.stages.clear()
+
+    async def delete(self, id_or_name: str) -> None:
+        """Forget a fellow: end its stages and its link. It may join again. Raises FellowNotFound."""
+        fellow = self._registry.find(id_or_name)
+        with contextlib.suppress(SwarmError):  # gone, or silent: it ends what it holds when it registers again
+            await self.release(fellow.fellow_id)
+        await self._store.save(replace(fellow.record, deleted=True))
+        self._registry.forget(fellow.fellow_id)
+        if fellow.link is not None:
+            fellow.link.end(FellowLost(f"fellow {fellow.name} was deleted", fellow=fellow.name))

@@ -1,0 +1,233 @@
+"""One reply, from request to last event: find a ready ring, wait for a place, pass events on, bound the time."""
+
+import asyncio
+import secrets
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+from silentswarm.core.v1 import generation_pb2
+from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
+from swarm_core.errors import BadRequest, Conflict, DeadlinePassed, ModelNotReady, Overloaded, RemoteError, SwarmError
+
+from swarm_leader.config import LeaderConfig
+from swarm_leader.domain.ports import Catalog
+from swarm_leader.domain.records import PlacementState
+from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.gate import Gates
+from swarm_leader.flows.load import Loading
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.replies import Replies, Reply
+from swarm_leader.flows.signals import read_reason
+
+LINK_WAIT_S = 5.0  # a fellow opens its inference link right after it joined; a redial takes a moment
+
+
+class Caller:
+    """Whoever waits for one reply. `leave` ends the reply at once, wherever it stands; safe to call at any time."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.is_gone = False
+        self._reply: Reply | None = None
+
+    def follow(self, reply: Reply) -> None:
+        """The reply began."""
+        self._reply = reply
+        if self.is_gone:
+            reply.abandon()
+
+    def leave(self) -> None:
+        """The caller went away."""
+        self.is_gone = True
+        if self._reply is not None:
+            self._reply.abandon()
+
+
+class Generating:
+    """Generates replies."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        board: Board,
+        registry: Registry,
+        loading: Loading,
+        replies: Replies,
+        gates: Gates,
+        config: LeaderConfig,
+        new_seed: Callable[[], int] = lambda: secrets.randbits(63),
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._catalog = catalog
+        self._board = board
+        self._registry = registry
+        self._loading = loading
+        self._replies = replies
+        self._gates = gates
+        self._config = config
+        self._new_seed = new_seed
+        self._new_id = new_id
+        self._waking: Counter[str] = Counter()
+        self._active: set[str] = set()
+
+    def caller(self, request_id: str) -> Caller:
+        """A caller, with a name for its request when it gave none."""
+        return Caller(request_id or self._new_id())
+
+    async def generate(
+        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        """The events of one reply, Done last. `generation` is checked by rpc and gets its seed here.
+
+        Raises ModelNotFound, ServableCorrupt, ModelNotReady, Overloaded, DeadlinePassed, FellowLost, StageFailed,
+        Conflict, Cancelled, and RemoteError with what the fellow failed it for. Whatever ends
+        this, the session ends on every stage.
+        """
+        if caller.request_id in self._active:
+            raise Conflict(f"request_id {caller.request_id} is in use by a reply that still runs", field="request_id")
+        self._active.add(caller.request_id)
+        try:
+            async for event in self._generate(caller, model_id, generation):
+                yield event
+        finally:
+            self._active.discard(caller.request_id)
+
+    async def _generate(
+        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        deadline_s = asyncio.get_running_loop().time() + self._config.request_timeout_s
+        placement = await self._ready_placement(model_id)
+        self._check_tokens(model_id, generation)
+        if not generation.sampling.HasField("seed"):
+            generation.sampling.seed = self._new_seed()
+        gate = self._gates.of(model_id)
+        async with AsyncExitStack() as place:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await place.enter_async_context(gate.entered(caller.request_id, placement.record.in_flight_max))
+            except TimeoutError:
+                raise self._too_late(f"a place among the {gate.running} replies of {model_id}") from None
+            reply = await self._open(caller, model_id, generation)
+            try:
+                async for event in self._events(reply, placement, deadline_s):
+                    yield event
+            finally:
+                self._replies.close(reply)
+
+    async def _open(self, caller: Caller, model_id: str, generation: generation_pb2.Generation) -> Reply:
+        """Hand the request to the fellow of stage 0. The ring may have changed while this waited for its place."""
+        placement = self._require_ready(model_id)
+        first = placement.record.stages[0].fellow_id
+        link = await self._replies.link_of(first, self._registry.name_of(first), LINK_WAIT_S)
+        placement = self._require_ready(model_id)
+        request = link_pb2.ReplyRequest(
+            request_id=caller.request_id,
+            placement_id=placement.record.placement_id,
+            epoch=placement.record.epoch,
+            generation=generation,
+        )
+        reply = self._replies.open(link, request)
+        caller.follow(reply)
+        return reply
+
+    async def _events(
+        self, reply: Reply, placement: Placement, deadline_s: float
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        """Events until the last; each within the progress time, all within the deadline."""
+        loop = asyncio.get_running_loop()
+        waited_for = f"fellow {reply.link.fellow_name}"
+        positions = self._positions(placement)
+        while True:
+            silent_s = loop.time() + self._config.progress_timeout_s
+            try:
+                async with asyncio.timeout_at(min(deadline_s, silent_s)):
+                    event = await reply.next()
+            except TimeoutError:
+                computed = self._positions(placement)
+                if loop.time() < deadline_s and computed != positions:
+                    positions = computed  # a long prompt, or a wait for KV: no events, yet the stage computes
+                    continue
+                late = self._too_late(waited_for, loop.time() >= deadline_s)
+                reply.fail(late)
+                raise late from None
+            kind = event.WhichOneof("event")
+            if kind == "failed":
+                failed = event.failed
+                raise RemoteError(read_reason(failed.reason), failed.message, **dict(failed.metadata))
+            yield event
+            if kind == "done":
+                return
+
+    async def _ready_placement(self, model_id: str) -> Placement:
+        """A placement that serves, woken if it was idle. Raises ModelNotFound, ModelNotReady, Overloaded."""
+        placement = self._board.get(model_id)
+        if placement is None:
+            await asyncio.to_thread(self._catalog.refresh)
+            self._catalog.get(model_id)
+        if placement is not None and placement.state is PlacementState.IDLE:
+            placement = await self._loading.wake(placement)
+        if placement is not None and placement.is_waking and placement.state in _WAKING:
+            if self._waking[model_id] >= self._config.queue_max:
+                raise Overloaded(
+                    f"{self._waking[model_id]} requests wait for {model_id} to load again, which is as many as may",
+                    waiting=self._waking[model_id],
+                )
+            self._waking[model_id] += 1
+            try:
+                await self._wait_awake(placement)
+            finally:
+                self._waking[model_id] -= 1
+        return self._require_ready(model_id)
+
+    async def _wait_awake(self, placement: Placement) -> None:
+        """Until the load of an idle model is over, one way or the other. Raises DeadlinePassed."""
+        try:
+            async with asyncio.timeout(self._config.load_timeout_s):
+                while placement.state in _WAKING:
+                    version = self._board.version(placement.model_id)
+                    await self._board.wait_change(placement.model_id, version)
+        except TimeoutError:
+            raise DeadlinePassed(
+                f"{placement.model_id} did not load again within {self._config.load_timeout_s:g} s"
+            ) from None
+
+    def _require_ready(self, model_id: str) -> Placement:
+        """The model's placement. Raises ModelNotReady that says where it stands and what to do."""
+        placement = self._board.get(model_id)
+        if placement is not None and placement.state is PlacementState.READY:
+            return placement
+        state = self._board.state_of(model_id)
+        if placement is not None and placement.state.holds_memory:
+            raise ModelNotReady(f"{model_id} is {state}; try again soon", state=state)
+        reason = f" ({placement.record.reason})" if placement is not None and placement.record.reason else ""
+        raise ModelNotReady(f"{model_id} is {state}{reason}; load it with: swarm model-load {model_id}", state=state)
+
+    def _check_tokens(self, model_id: str, generation: generation_pb2.Generation) -> None:
+        """Token ids must be the model's. Raises BadRequest with both numbers."""
+        if generation.WhichOneof("input") != "prompt_ids":
+            return
+        size = self._catalog.get(model_id).vocabulary_size
+        highest = max(generation.prompt_ids.ids)
+        if highest >= size:
+            raise BadRequest(
+                f"token {highest} is not in the vocabulary of {model_id}, which has {size}",
+                field="prompt_ids",
+                token=highest,
+                vocabulary_size=size,
+            )
+
+    def _positions(self, placement: Placement) -> int:
+        """Positions stage 0 has computed, as of the last heartbeat."""
+        fellow = self._registry.get(placement.record.stages[0].fellow_id)
+        held = fellow.stages.get(placement.record.placement_id) if fellow else None
+        return held.status.positions if held and held.status else 0
+
+    def _too_late(self, waited_for: str, is_total: bool = True) -> SwarmError:
+        limit_s = self._config.request_timeout_s if is_total else self._config.progress_timeout_s
+        what = "was not done" if is_total else "made no progress"
+        return DeadlinePassed(f"the reply {what} within {limit_s:g} s; waited for {waited_for}", waited_for=waited_for)
+
+
+_WAKING = (PlacementState.LOADING, PlacementState.WIRING)

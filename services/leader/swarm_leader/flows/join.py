@@ -1,0 +1,154 @@
+"""A fellow registers: who it is, what it is called, what it may keep holding. Reads no stream."""
+
+import asyncio
+import hmac
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.clock import Clock
+from swarm_core.errors import BadRequest, Conflict, SwarmError, Unauthenticated
+
+from swarm_leader.domain.capabilities import Capabilities
+from swarm_leader.domain.names import unique_name
+from swarm_leader.domain.ports import FellowStore
+from swarm_leader.domain.records import FellowRecord
+from swarm_leader.flows.board import Board
+from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.registry import Fellow, Held, Registry
+from swarm_leader.flows.signals import ControlLink
+
+log = structlog.get_logger()
+IDENTITY_MAX = 128
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a fellow says of itself. held: the stages it holds, with the addresses they listen on."""
+
+    identity: str
+    name: str
+    join_token: str
+    version: str
+    hardware: hardware_pb2.Hardware
+    declared: capabilities_pb2.Capabilities
+    capabilities: Capabilities
+    held: tuple[link_pb2.HeldStage, ...] = ()
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A registration that was accepted. unwanted: held stages it is to end."""
+
+    fellow: Fellow
+    link: ControlLink
+    unwanted: tuple[stage_pb2.StageSpec, ...]
+
+
+class Joining:
+    """Lets fellows in."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: FellowStore,
+        board: Board,
+        faults: Faults,
+        clock: Clock,
+        join_token: str,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._board = board
+        self._faults = faults
+        self._clock = clock
+        self._join_token = join_token
+        self._new_id = new_id
+        self._naming = asyncio.Lock()
+
+    async def register(self, registration: Registration) -> Joined:
+        """Accept a fellow. The same identity is the same fellow: its older link ends, its id and name stay.
+
+        The record is written only when something lasting changed, and is durable when this returns.
+        Raises Unauthenticated (join token), BadRequest (identity).
+        """
+        if self._join_token and not hmac.compare_digest(self._join_token.encode(), registration.join_token.encode()):
+            raise Unauthenticated(
+                "the join token is missing or wrong; start the fellow with the leader's SWARM_JOIN_TOKEN"
+            )
+        if not 0 < len(registration.identity) <= IDENTITY_MAX:
+            raise BadRequest(f"an identity has 1..{IDENTITY_MAX} characters", field="identity")
+        async with self._naming:
+            record = await self._record(registration)
+            return self._let_in(record, registration)
+
+    async def _record(self, registration: Registration) -> FellowRecord:
+        """The fellow's record, saved when it is new or changed."""
+        known = await self._store.by_identity(registration.identity)
+        fellow_id = known.fellow_id if known else self._new_id()
+        taken = {fellow.name for fellow in self._registry.all() if fellow.fellow_id != fellow_id}
+        record = FellowRecord(
+            fellow_id=fellow_id,
+            identity=registration.identity,
+            name=unique_name(registration.name, known.name if known else "", taken),
+            version=registration.version,
+            hardware=_lasting(registration.hardware),
+            capabilities=registration.declared.SerializeToString(deterministic=True),
+            joined_s=known.joined_s if known else self._clock.unix_s(),
+        )
+        if record != known:
+            await self._store.save(record)
+        return record
+
+    def _let_in(self, record: FellowRecord, registration: Registration) -> Joined:
+        """Put it in the registry in place of its ghost, and re-adopt what it holds."""
+        ghost = self._registry.get(record.fellow_id)
+        if ghost is not None and ghost.link is not None:
+            ghost.link.end(Conflict(f"fellow {record.name} opened a newer connection", fellow=record.name))
+        link: ControlLink = ControlLink(record.fellow_id, record.name)
+        fellow = Fellow(
+            record=record,
+            hardware=registration.hardware,
+            declared=registration.declared,
+            capabilities=registration.capabilities,
+            link=link,
+        )
+        unwanted = []
+        for held in registration.held:
+            spec = held.status.spec
+            if self._is_kept(record.fellow_id, spec):
+                fellow.stages[spec.placement_id] = Held(tuple(held.ring_addresses), held.status)
+            else:
+                unwanted.append(spec)
+        self._registry.put(fellow)
+        self._registry.leases.grant(record.fellow_id)
+        link.when_ended(lambda why: self._link_ended(fellow, why))
+        log.info("fellow joined", fellow=record.name, holds=len(fellow.stages), unwanted=len(unwanted))
+        self._faults.take_return(fellow)
+        return Joined(fellow, link, tuple(unwanted))
+
+    def _is_kept(self, fellow_id: str, spec: stage_pb2.StageSpec) -> bool:
+        """Whether a held stage is known, wanted, and of no epoch that this leader never gave."""
+        if not self._board.is_wanted(spec.placement_id, fellow_id, spec.stage_index):
+            return False
+        placement = self._board.by_id(spec.placement_id)
+        return placement is not None and spec.epoch <= placement.record.epoch
+
+    def _link_ended(self, fellow: Fellow, why: SwarmError) -> None:
+        """Noticed at once; what it holds stays its own until the lease is over."""
+        if self._registry.get(fellow.fellow_id) is fellow:
+            self._registry.leases.break_link(fellow.fellow_id)
+            log.info("fellow's link ended", fellow=fellow.name, why=why.message)
+
+
+def _lasting(hardware: hardware_pb2.Hardware) -> bytes:
+    """The hardware without its live figures, which would change the record at every registration."""
+    lasting = hardware_pb2.Hardware()
+    lasting.CopyFrom(hardware)
+    for device in lasting.devices:
+        device.ClearField("memory_free_bytes")
+    return lasting.SerializeToString(deterministic=True)

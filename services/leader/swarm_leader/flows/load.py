@@ -1,0 +1,208 @@
+"""Loading a model: plan, record, load every stage, wire, probe, ready. Any failure gives all memory back."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.clock import Clock
+from swarm_core.errors import (
+    Conflict,
+    FellowLost,
+    LinkBroken,
+    LoadFailed,
+    ModelNotReady,
+    RemoteError,
+    StaleEpoch,
+    SwarmError,
+)
+from swarm_core.manifest import manifest_sha256
+
+from swarm_leader.config import LeaderConfig
+from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.planner import Plan, PlanRequest, plan
+from swarm_leader.domain.ports import Catalog
+from swarm_leader.domain.records import PlacementState, StageRecord, Transport
+from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.ending import Ending
+from swarm_leader.flows.registry import Held, Registry
+from swarm_leader.flows.signals import Signals
+from swarm_leader.flows.tasks import TaskSet, gather_all
+from swarm_leader.flows.wire import Wiring
+from swarm_leader.flows.words import load_to_proto
+
+log = structlog.get_logger()
+
+
+class Loading:
+    """Loads models."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        board: Board,
+        registry: Registry,
+        signals: Signals,
+        wiring: Wiring,
+        ending: Ending,
+        tasks: TaskSet,
+        clock: Clock,
+        config: LeaderConfig,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._catalog = catalog
+        self._board = board
+        self._registry = registry
+        self._signals = signals
+        self._wiring = wiring
+        self._ending = ending
+        self._tasks = tasks
+        self._clock = clock
+        self._config = config
+        self._new_id = new_id
+
+    async def plan(self, model_id: str, request: PlanRequest) -> Plan:
+        """What `load` would do now; nothing is stored.
+
+        Raises ModelNotFound, ServableCorrupt, FellowNotFound, FellowLost, and what the planner raises.
+        """
+        await asyncio.to_thread(self._catalog.refresh)
+        manifest = self._catalog.get(model_id)
+        return plan(manifest, self._registry.facts(), self._resolve(request), self._config.serve_defaults)
+
+    async def load(self, model_id: str, request: PlanRequest, is_waking: bool = False) -> Placement:
+        """Plan, record and start a load; the load goes on after this returns.
+
+        A model that is loaded or loading is answered with what it has, when nothing else is asked for.
+        Raises Conflict when something else is, and what `plan` raises; then nothing was stored or sent.
+        """
+        async with self._board.lock(model_id):
+            current = self._board.get(model_id)
+            if current is not None and current.state.holds_memory:
+                wish = self._limit_context(model_id, self._resolve(request))
+                if rules.is_same_wish(current.record, wish):
+                    return current
+                raise Conflict(
+                    f"{model_id} is {current.state.value} over {len(current.record.stages)} stages by "
+                    f"{current.record.transport.value} with {current.record.context_tokens:,} tokens of context; "
+                    "unload it to load it otherwise",
+                    state=current.state.value,
+                )
+            planned = await self.plan(model_id, request)
+            digest = manifest_sha256(self._catalog.manifest_json(model_id))
+            record = rules.begin(planned, model_id, digest, self._new_id(), self._clock.unix_s())
+            placement = await self._board.begin(record, f"loading over {len(record.stages)} stages")
+            placement.is_waking = is_waking
+            placement.task = self._tasks.start(self._run(placement), f"load {model_id}")
+            return placement
+
+    async def wake(self, placement: Placement) -> Placement:
+        """Load an idle model again as it was: on the same fellows while they can, else on others."""
+        record = placement.record
+        again = PlanRequest(len(record.stages), (), record.transport, record.context_tokens)
+        same = replace(again, fellow_ids=tuple(stage.fellow_id for stage in record.stages))
+        try:
+            return await self.load(record.model_id, same, is_waking=True)
+        except Conflict:  # somebody else loads it already
+            return self._board.get(record.model_id) or placement
+        except SwarmError as error:
+            log.info("an idle model moves", model=record.model_id, why=error.message)
+            return await self.load(record.model_id, again, is_waking=True)
+
+    async def unload(self, model_id: str) -> Placement | None:
+        """End serving a model and give its memory back; None when it was never loaded. Raises ModelNotFound."""
+        placement = self._board.get(model_id)
+        if placement is None:
+            self._catalog.get(model_id)
+            return None
+        why = ModelNotReady(f"{model_id} was unloaded on request", state=PlacementState.UNLOADED.value)
+        if placement.state.holds_memory:
+            await self._ending.end(placement, PlacementState.UNLOADED, why)
+        elif placement.state is not PlacementState.UNLOADED:
+            unloaded = replace(placement.record, state=PlacementState.UNLOADED, reason=why.message)
+            await self._board.save(placement, lambda record: unloaded, "unloaded on request")
+        return placement
+
+    async def _run(self, placement: Placement) -> None:
+        """The load itself, from the first signal to ready or failed."""
+        try:
+            await gather_all(self._load_stage(placement, stage) for stage in placement.record.stages)
+            await self._wiring.wire(placement, placement.record.epoch)
+            await self.be_ready(placement)
+        except StaleEpoch:
+            return  # ended meanwhile; whoever ended it gave the memory back
+        except SwarmError as error:
+            await self._ending.end(placement, PlacementState.FAILED, error)
+        except Exception as error:
+            log.error("load failed", model=placement.model_id, exc_info=error)
+            await self._ending.end(placement, PlacementState.FAILED, LoadFailed("internal error; see the leader's log"))
+
+    async def be_ready(self, placement: Placement) -> None:
+        """A lap went round: the model serves. Raises StaleEpoch, LinkBroken (a link broke at that very moment)."""
+        await self._board.save(
+            placement, lambda record: replace(record, state=PlacementState.READY, reason=""), "ready"
+        )
+        if placement.broken_epoch >= placement.record.epoch:
+            raise LinkBroken("a link broke as soon as the ring was up")
+        log.info("model ready", model=placement.model_id, epoch=placement.record.epoch, lap_ms=placement.probe_lap_ms)
+
+    async def _load_stage(self, placement: Placement, stage: StageRecord) -> None:
+        """Have one fellow load its stage. Raises LoadFailed naming both, FellowLost, StaleEpoch."""
+        live = placement.stages[stage.stage_index]
+        fellow = self._registry.get(stage.fellow_id)
+        name = self._registry.name_of(stage.fellow_id)
+        record = placement.record
+        listen = (
+            len(record.stages) > 1
+            and record.transport is not Transport.TUNNEL
+            and fellow is not None
+            and fellow.capabilities.direct_link
+        )
+
+        def show(progress: link_pb2.SignalProgress) -> None:
+            live.step, live.done, live.total = progress.step, progress.done, progress.total
+            self._board.notify(placement.model_id)
+
+        try:
+            link = self._registry.link_of(stage.fellow_id)
+            signal = load_to_proto(record, stage, listen)
+            answer = await self._signals.send(link, signal, self._config.load_timeout_s, show)
+        except FellowLost:
+            raise
+        except SwarmError as error:
+            raise _name_stage(error, stage.stage_index, name) from error
+        live.step, live.done, live.total = "", 0, 0
+        live.ring_addresses = tuple(answer.load.ring_addresses)
+        live.fetched_bytes = answer.load.fetched_bytes
+        if fellow is not None:
+            fellow.stages.setdefault(record.placement_id, Held()).ring_addresses = live.ring_addresses
+        await self._board.save(
+            placement,
+            lambda current: rules.set_stage(current, stage.stage_index, "loaded"),
+            f"stage {stage.stage_index} loaded on {name}",
+        )
+
+    def _resolve(self, request: PlanRequest) -> PlanRequest:
+        """Names of fellows as ids. Raises FellowNotFound, FellowLost (known, not connected)."""
+        fellow_ids = []
+        for id_or_name in request.fellow_ids:
+            fellow = self._registry.find(id_or_name)
+            if not self._registry.is_connected(fellow.fellow_id):
+                raise FellowLost(
+                    f"fellow {fellow.name} is not connected ({self._registry.state(fellow).value})", fellow=fellow.name
+                )
+            fellow_ids.append(fellow.fellow_id)
+        return replace(request, fellow_ids=tuple(fellow_ids))
+
+    def _limit_context(self, model_id: str, request: PlanRequest) -> PlanRequest:
+        """The request with no more context than the model takes, as the planner would see it."""
+        longest = self._catalog.get(model_id).context_tokens_max
+        return replace(request, context_tokens=min(request.context_tokens, longest)) if longest else request
+
+
+def _name_stage(error: SwarmError, stage_index: int, fellow_name: str) -> SwarmError:
+    """The same reason, with the stage and the fellow it came from."""
+    facts: dict[str, object] = {**error.facts, "stage": stage_index, "fellow": fellow_name}
+    return RemoteError(error.why, f"stage {stage_index} on {fellow_name}: {error.message}", **facts)

@@ -1,0 +1,34 @@
+"""The one loop that looks for what nobody reports: leases that ran out. Each lost fellow is dealt with once."""
+
+import asyncio
+
+import structlog
+from swarm_core.errors import FellowLost
+
+from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.registry import Registry
+
+log = structlog.get_logger()
+SWEEP_S = 0.5
+
+
+def sweep_once(registry: Registry, faults: Faults) -> list[str]:
+    """Judge every lease now. Returns the fellows found lost."""
+    lost = registry.leases.take_lost()
+    for fellow_id in lost:
+        fellow = registry.get(fellow_id)
+        log.warning("fellow lost", fellow=registry.name_of(fellow_id))
+        faults.take_lost(fellow_id)
+        if fellow is not None:
+            fellow.stages.clear()
+            if fellow.link is not None:
+                # An open link that carries nothing is half dead; the fellow dials again if it lives.
+                fellow.link.end(FellowLost(f"no heartbeat for {registry.leases.lease_s:g} s", fellow=fellow.name))
+    return lost
+
+
+async def sweep_forever(registry: Registry, faults: Faults) -> None:
+    """Until cancelled."""
+    while True:
+        sweep_once(registry, faults)
+        await asyncio.sleep(SWEEP_S)

@@ -1,0 +1,49 @@
+"""Background work with an owner: every task is kept, its failure logged, and all end with the leader."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+
+class TaskSet:
+    """Tasks that nobody awaits."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run it; the name is for the log."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all and wait for their ends."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed", work=task.get_name(), exc_info=task.exception())
+
+
+async def gather_all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Run all at the same time; at the first failure end the others, then raise it. Results in order."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()  # raises what failed
+        return [task.result() for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

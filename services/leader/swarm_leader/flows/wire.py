@@ -1,0 +1,142 @@
+"""Bringing a ring up: one epoch after another until one position went all the way round. Loads and unloads nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, SwarmError
+
+from swarm_leader.config import LeaderConfig
+from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.records import PlacementState, Route, Transport
+from swarm_leader.domain.routes import drop_unlisted, fall_back, plan_routes
+from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.registry import Registry, facts_of
+from swarm_leader.flows.signals import Signals
+from swarm_leader.flows.tasks import gather_all
+from swarm_leader.flows.words import route_to_proto
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of one epoch. failed: links that did not come up, by the stage that dials. lap_error: no lap."""
+
+    failed: dict[int, str]
+    lap_error: SwarmError | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """A position went round."""
+        return not self.failed and self.lap_error is None
+
+
+class Wiring:
+    """Wires rings."""
+
+    def __init__(self, board: Board, registry: Registry, signals: Signals, config: LeaderConfig) -> None:
+        self._board = board
+        self._registry = registry
+        self._signals = signals
+        self._config = config
+
+    async def wire(self, placement: Placement, epoch: int) -> None:
+        """Wire the ring at `epoch`, and at the next ones while there is a way left to fall back to.
+
+        Each attempt is recorded before a fellow hears of it. AUTO: direct links that do not come up go by the relay;
+        all of them, when they came up and still no lap went round. TUNNEL and P2P have no way to fall back to.
+        Raises LoadFailed or LinkBroken (both ends and addresses named), FellowLost, StaleEpoch.
+        """
+        routes = self._first_routes(placement)
+        while True:
+            attempt = await self._attempt(placement, epoch, routes)
+            if attempt.is_up and placement.broken_epoch < epoch:
+                return
+            log.info("ring did not come up", model=placement.model_id, epoch=epoch, failed=attempt.failed)
+            following = fall_back(routes, attempt.failed, placement.record.transport)
+            if following is None:
+                raise self._say_failed(placement, routes, attempt)
+            routes, epoch = following, epoch + 1
+
+    def _first_routes(self, placement: Placement) -> tuple[Route, ...]:
+        """The way to try first, from what the fellows declare and where they listen now."""
+        record = placement.record
+        fellows = [self._registry.get(stage.fellow_id) for stage in record.stages]
+        ring = [facts_of(fellow) for fellow in fellows if fellow is not None]
+        if len(ring) != len(record.stages):
+            raise FellowLost(f"a fellow of {record.model_id} was deleted")
+        routes, _ = plan_routes(ring, record.transport)
+        listens = [bool(placement.stages[stage.stage_index].ring_addresses) for stage in record.stages]
+        routes = drop_unlisted(routes, listens, record.transport)
+        if record.transport is Transport.P2P and len(ring) > 1 and not all(listens):
+            silent = ring[listens.index(False)].name
+            raise LoadFailed(
+                f"fellow {silent} has no address for direct links, and the transport is p2p", fellow=silent
+            )
+        return routes
+
+    async def _attempt(self, placement: Placement, epoch: int, routes: Sequence[Route]) -> Attempt:
+        """One epoch: record it, wire all stages at the same time, then send a lap."""
+        words = ", ".join(route.value for route in routes)
+        await self._board.save(
+            placement,
+            lambda record: replace(
+                rules.set_routes(record, tuple(routes)), epoch=epoch, state=PlacementState.WIRING, reason=""
+            ),
+            f"wiring at epoch {epoch}: {words}",
+        )
+        outcomes = await gather_all(self._wire_stage(placement, epoch, index, routes) for index in range(len(routes)))
+        failed = {index: failure for index, failure in enumerate(outcomes) if failure}
+        if failed:
+            return Attempt(failed)
+        try:
+            probe = link_pb2.Signal(probe=link_pb2.ProbeSignal(placement_id=placement.record.placement_id))
+            first = self._registry.link_of(placement.record.stages[0].fellow_id)
+            lap = await self._signals.send(first, probe, self._config.probe_timeout_s)
+        except FellowLost:
+            raise
+        except SwarmError as error:
+            return Attempt({}, error)
+        placement.probe_lap_ms = lap.probe.lap_ms
+        return Attempt({})
+
+    async def _wire_stage(self, placement: Placement, epoch: int, index: int, routes: Sequence[Route]) -> str:
+        """Wire one stage. Returns why its link to the next one is not up; "" when it is. Raises FellowLost."""
+        record = placement.record
+        following = (index + 1) % len(routes)
+        direct = routes[index] is Route.DIRECT
+        wire = link_pb2.WireSignal(
+            placement_id=record.placement_id,
+            epoch=epoch,
+            route=route_to_proto(routes[index]),
+            next_addresses=placement.stages[following].ring_addresses if direct else (),
+            previous_route=route_to_proto(routes[index - 1]),
+            relay_address=self._config.relay_address,
+        )
+        link = self._registry.link_of(record.stages[index].fellow_id)
+        try:
+            answer = await self._signals.send(link, link_pb2.Signal(wire=wire), self._config.wire_timeout_s)
+        except FellowLost:
+            raise
+        except SwarmError as error:
+            return error.message
+        if answer.wire.connected:
+            return ""
+        return answer.wire.failure or "no reason given"
+
+    def _say_failed(self, placement: Placement, routes: Sequence[Route], attempt: Attempt) -> SwarmError:
+        """The refusal, with both ends of every link that did not come up."""
+        if attempt.lap_error is not None:
+            return LinkBroken(f"the links are up, but no position went round the ring: {attempt.lap_error.message}")
+        if not attempt.failed:
+            return LinkBroken("a link broke again as soon as the ring was up")
+        names = [self._registry.name_of(stage.fellow_id) for stage in placement.record.stages]
+        links = []
+        for index, failure in attempt.failed.items():
+            following = (index + 1) % len(names)
+            addresses = ", ".join(placement.stages[following].ring_addresses) or "no address"
+            way = f"at {addresses}" if routes[index] is Route.DIRECT else f"by {routes[index].value}"
+            links.append(f"{names[index]} does not reach {names[following]} {way}: {failure}")
+        return LoadFailed("; ".join(links), stage=min(attempt.failed), transport=placement.record.transport.value)

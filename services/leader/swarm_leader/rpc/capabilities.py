@@ -1,0 +1,26 @@
+"""core.v1.Capabilities as the leader's own facts. Unknown fields are ignored; a parameter of 0 does not say."""
+
+from silentswarm.core.v1 import capabilities_pb2
+
+from swarm_leader.domain.capabilities import UNLIMITED, Capabilities, Serve, WireRange
+
+
+def capabilities_from_proto(declared: capabilities_pb2.Capabilities) -> Capabilities:
+    """What a fellow can do; presence of a field declares it."""
+    wire, serve = declared.wire, declared.serve
+    has = declared.HasField
+    return Capabilities(
+        wire=WireRange(wire.version_min, wire.version_max, tuple(wire.dtypes)) if has("wire") else None,
+        ping=has("ping"),
+        serve=Serve(serve.loaded_models_max or 1, tuple(serve.model_types)) if has("serve") else None,
+        serve_one_stage=has("serve_one_stage"),
+        stage_count_max=_limit(declared.serve_n_stage.stage_count_max) if has("serve_n_stage") else None,
+        in_flight_max=_limit(declared.serve_concurrent.in_flight_max) if has("serve_concurrent") else None,
+        direct_link=has("direct_link"),
+        serve_rewire=has("serve_rewire"),
+        serve_kv_budget=has("serve_kv_budget"),
+    )
+
+
+def _limit(parameter: int) -> int:
+    return parameter or UNLIMITED

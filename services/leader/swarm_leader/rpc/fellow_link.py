@@ -1,0 +1,102 @@
+"""fellow.v1.FellowLink: a registration first, then reports up and signals down. Thin: flows decide."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2_grpc
+from swarm_core.errors import BadRequest, FellowLost
+
+from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.join import Joined, Joining, Registration
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.signals import Signals
+from swarm_leader.rpc.capabilities import capabilities_from_proto
+
+REGISTER_TIMEOUT_S = 10.0
+
+
+class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
+    """One stream a fellow."""
+
+    def __init__(
+        self, joining: Joining, registry: Registry, signals: Signals, faults: Faults, heartbeat_s: float, lease_s: float
+    ) -> None:
+        self._joining = joining
+        self._registry = registry
+        self._signals = signals
+        self._faults = faults
+        self._heartbeat_s = heartbeat_s
+        self._lease_s = lease_s
+
+    async def Connect(
+        self, requests: AsyncIterator[link_pb2.ConnectRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[link_pb2.ConnectResponse]:
+        joined = await self._joining.register(await _read_registration(requests))
+        link = joined.link
+        gone = FellowLost(f"its connection broke ({context.peer()})", fellow=link.fellow_name)
+        context.add_done_callback(lambda _: link.end(gone))
+        reading = asyncio.create_task(self._read(joined, requests, gone))
+        try:
+            registered = link_pb2.Registered(
+                fellow_id=link.fellow_id,
+                name=link.fellow_name,
+                heartbeat_ms=int(self._heartbeat_s * 1000),
+                lease_ms=int(self._lease_s * 1000),
+                unwanted=joined.unwanted,
+            )
+            yield link_pb2.ConnectResponse(registered=registered)
+            while True:
+                yield await link.next()
+        finally:
+            reading.cancel()
+            link.end(gone)
+
+    async def _read(self, joined: Joined, requests: AsyncIterator[link_pb2.ConnectRequest], gone: FellowLost) -> None:
+        """What comes up, until the stream ends; then the link does."""
+        try:
+            async for request in requests:
+                self._take(joined, request)
+        finally:
+            joined.link.end(gone)
+
+    def _take(self, joined: Joined, request: link_pb2.ConnectRequest) -> None:
+        """One message. A ghost's, whose place was taken, has no effect."""
+        fellow, link = joined.fellow, joined.link
+        if self._registry.get(fellow.fellow_id) is not fellow:
+            return
+        body = request.WhichOneof("body")
+        if body == "heartbeat":
+            statuses = list(request.heartbeat.stages)
+            missing = self._registry.take_heartbeat(fellow, list(request.heartbeat.devices), statuses)
+            self._faults.take_missing(fellow, missing)
+            self._faults.take_statuses(fellow, statuses)
+        elif body == "result":
+            self._signals.take_result(link, request.result)
+        elif body == "progress":
+            self._signals.take_progress(link, request.progress)
+        elif body == "stage_event":
+            self._faults.take_stage_event(fellow, request.stage_event)
+
+
+async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest]) -> Registration:
+    """The first message. Raises BadRequest."""
+    try:
+        async with asyncio.timeout(REGISTER_TIMEOUT_S):
+            first = await anext(aiter(requests))
+    except (TimeoutError, StopAsyncIteration):
+        raise BadRequest(f"no registration within {REGISTER_TIMEOUT_S:g} s", field="register") from None
+    if first.WhichOneof("body") != "register":
+        raise BadRequest("the first message must be a registration", field="register")
+    register = first.register
+    return Registration(
+        identity=register.identity,
+        name=register.name,
+        join_token=register.join_token,
+        version=register.version,
+        hardware=register.hardware,
+        declared=register.capabilities,
+        capabilities=capabilities_from_proto(register.capabilities),
+        held=tuple(register.held),
+    )

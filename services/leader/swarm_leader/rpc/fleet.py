@@ -1,0 +1,66 @@
+"""leader.v1.Fleet: the machines. Thin."""
+
+import grpc
+from silentswarm.leader.v1 import fleet_pb2, fleet_pb2_grpc
+from swarm_core.clock import Clock
+
+from swarm_leader.flows.fleet import Fleet
+from swarm_leader.flows.registry import Fellow, Registry
+
+
+class FleetServicer(fleet_pb2_grpc.FleetServicer):
+    """Fellows and their devices."""
+
+    def __init__(self, fleet: Fleet, registry: Registry, clock: Clock) -> None:
+        self._fleet = fleet
+        self._registry = registry
+        self._clock = clock
+
+    async def ListFellows(
+        self, request: fleet_pb2.ListFellowsRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.ListFellowsResponse:
+        return fleet_pb2.ListFellowsResponse(fellows=[self._fellow(fellow) for fellow in self._registry.all()])
+
+    async def ListDevices(
+        self, request: fleet_pb2.ListDevicesRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.ListDevicesResponse:
+        devices = [
+            fleet_pb2.FellowDevice(fellow_id=fellow.fellow_id, fellow_name=fellow.name, device=device)
+            for fellow in self._registry.all()
+            if self._registry.is_connected(fellow.fellow_id)
+            for device in sorted(fellow.hardware.devices, key=lambda device: device.device_index)
+        ]
+        return fleet_pb2.ListDevicesResponse(devices=devices)
+
+    async def DeleteFellow(
+        self, request: fleet_pb2.DeleteFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.DeleteFellowResponse:
+        await self._fleet.delete(request.fellow_id)
+        return fleet_pb2.DeleteFellowResponse()
+
+    async def PingFellow(
+        self, request: fleet_pb2.PingFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.PingFellowResponse:
+        return fleet_pb2.PingFellowResponse(round_trip_ms=await self._fleet.ping(request.fellow_id))
+
+    async def ReleaseFellow(
+        self, request: fleet_pb2.ReleaseFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.ReleaseFellowResponse:
+        await self._fleet.release(request.fellow_id)
+        return fleet_pb2.ReleaseFellowResponse()
+
+    def _fellow(self, fellow: Fellow) -> fleet_pb2.Fellow:
+        age_s = None
+        if fellow.heartbeat_at_s is not None:
+            age_s = self._clock.monotonic_s() - fellow.heartbeat_at_s
+        return fleet_pb2.Fellow(
+            fellow_id=fellow.fellow_id,
+            name=fellow.name,
+            state=self._registry.state(fellow).value,
+            hardware=fellow.hardware,
+            capabilities=fellow.declared,
+            stages=[held.status for held in fellow.stages.values() if held.status is not None],
+            heartbeat_age_s=age_s,
+            version=fellow.record.version,
+            joined_s=int(fellow.record.joined_s),
+        )

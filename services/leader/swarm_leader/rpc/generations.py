@@ -1,0 +1,62 @@
+"""Whether a core.v1.Generation makes sense. Checks shape and ranges only; the model's own limits are flows'."""
+
+import math
+import re
+
+from silentswarm.core.v1 import generation_pb2
+from swarm_core.errors import BadRequest
+
+STOPS_MAX = 16
+STOP_CHARACTERS_MAX = 256
+ROLES = ("system", "user", "assistant", "tool")
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+
+
+def check_request_id(request_id: str) -> str:
+    """The id as given; "" is for the leader to choose. Raises BadRequest."""
+    if request_id and not _REQUEST_ID.match(request_id):
+        raise BadRequest('a request_id has 1..64 letters, digits, "-" or "_"', field="request_id")
+    return request_id
+
+
+def check_generation(generation: generation_pb2.Generation) -> generation_pb2.Generation:
+    """The same generation when it can be asked of a model. Raises BadRequest that names the field."""
+    _check_input(generation)
+    _check_sampling(generation.sampling)
+    if generation.HasField("new_tokens_max") and generation.new_tokens_max < 1:
+        raise BadRequest("new_tokens_max is 0; ask for at least 1 token", field="new_tokens_max")
+    if len(generation.stop) > STOPS_MAX:
+        raise BadRequest(f"{len(generation.stop)} stop texts are more than {STOPS_MAX}", field="stop")
+    for stop in generation.stop:
+        if not 0 < len(stop) <= STOP_CHARACTERS_MAX:
+            raise BadRequest(f"a stop text has 1..{STOP_CHARACTERS_MAX} characters, one has {len(stop)}", field="stop")
+    return generation
+
+
+def _check_input(generation: generation_pb2.Generation) -> None:
+    given = generation.WhichOneof("input")
+    if given is None:
+        raise BadRequest("there is no input; give chat messages, a prompt or token ids", field="input")
+    if given == "chat":
+        if not generation.chat.messages:
+            raise BadRequest("messages is empty; give at least one", field="messages")
+        for index, message in enumerate(generation.chat.messages):
+            if message.role not in ROLES:
+                raise BadRequest(
+                    f"messages[{index}].role is {message.role!r}; use {', '.join(ROLES)}",
+                    field=f"messages[{index}].role",
+                )
+    elif given == "prompt" and not generation.prompt:
+        raise BadRequest("the prompt is empty", field="prompt")
+    elif given == "prompt_ids" and not generation.prompt_ids.ids:
+        raise BadRequest("prompt_ids is empty; give at least one token", field="prompt_ids")
+
+
+def _check_sampling(sampling: generation_pb2.Sampling) -> None:
+    ranges = {"temperature": (0.0, 100.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
+    for field, (low, high) in ranges.items():
+        number = getattr(sampling, field)
+        if sampling.HasField(field) and not (math.isfinite(number) and low <= number <= high):
+            raise BadRequest(f"{field} is {number:g}; it must be in {low:g}..{high:g}", field=field)
+    if sampling.HasField("top_p") and sampling.top_p == 0:
+        raise BadRequest("top_p is 0, which leaves no token; use a small number, or temperature 0", field="top_p")

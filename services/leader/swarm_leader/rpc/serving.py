@@ -1,0 +1,78 @@
+"""leader.v1.Serving: plan, load, unload, watch. Thin."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+from silentswarm.leader.v1 import serving_pb2, serving_pb2_grpc
+
+from swarm_leader.domain.ports import Catalog
+from swarm_leader.domain.records import PlacementState, Transport
+from swarm_leader.flows.board import Board
+from swarm_leader.flows.load import Loading
+from swarm_leader.rpc.placements import StatusWriter, plan_request_from_proto
+
+_SETTLED = (PlacementState.READY, PlacementState.FAILED, PlacementState.IDLE, PlacementState.UNLOADED)
+
+
+class ServingServicer(serving_pb2_grpc.ServingServicer):
+    """Loading and unloading."""
+
+    def __init__(
+        self, loading: Loading, board: Board, catalog: Catalog, writer: StatusWriter, transport: Transport
+    ) -> None:
+        self._loading = loading
+        self._board = board
+        self._catalog = catalog
+        self._writer = writer
+        self._transport = transport
+
+    async def LoadModel(
+        self, request: serving_pb2.LoadModelRequest, context: grpc.aio.ServicerContext
+    ) -> serving_pb2.ModelStatus:
+        placement = await self._loading.load(request.model_id, plan_request_from_proto(request, self._transport))
+        return self._writer.of_model(request.model_id, placement)
+
+    async def PlanModel(
+        self, request: serving_pb2.LoadModelRequest, context: grpc.aio.ServicerContext
+    ) -> serving_pb2.ModelStatus:
+        planned = await self._loading.plan(request.model_id, plan_request_from_proto(request, self._transport))
+        return self._writer.of_plan(request.model_id, planned)
+
+    async def UnloadModel(
+        self, request: serving_pb2.UnloadModelRequest, context: grpc.aio.ServicerContext
+    ) -> serving_pb2.ModelStatus:
+        placement = await self._loading.unload(request.model_id)
+        return self._writer.of_model(request.model_id, placement)
+
+    async def GetModelStatus(
+        self, request: serving_pb2.GetModelStatusRequest, context: grpc.aio.ServicerContext
+    ) -> serving_pb2.ModelStatus:
+        return await self._status(request.model_id)
+
+    async def WatchModel(
+        self, request: serving_pb2.WatchModelRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[serving_pb2.ModelStatus]:
+        while True:
+            # Read before the status: a change while it is sent is then seen, and many changes become one.
+            version = self._board.version(request.model_id)
+            status = await self._status(request.model_id)
+            placement = self._board.get(request.model_id)
+            yield status
+            if placement is None or placement.state in _SETTLED:
+                return
+            await self._board.wait_change(request.model_id, version)
+
+    async def ListServing(
+        self, request: serving_pb2.ListServingRequest, context: grpc.aio.ServicerContext
+    ) -> serving_pb2.ListServingResponse:
+        served = [one for one in self._board.all() if one.state is not PlacementState.UNLOADED]
+        return serving_pb2.ListServingResponse(models=[self._writer.of_model(one.model_id, one) for one in served])
+
+    async def _status(self, model_id: str) -> serving_pb2.ModelStatus:
+        """Where a model stands. Raises ModelNotFound or ServableCorrupt when it neither is nor was served."""
+        placement = self._board.get(model_id)
+        if placement is None:
+            await asyncio.to_thread(self._catalog.refresh)
+            self._catalog.get(model_id)
+        return self._writer.of_model(model_id, placement)

@@ -1,0 +1,241 @@
+"""The other end of the leader's links: speaks the real protocol over a real socket, and does what a test tells it."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from silentswarm.core.v1 import capabilities_pb2, generation_pb2, hardware_pb2, reason_pb2, stage_pb2
+from silentswarm.fellow.v1 import (
+    fellow_link_pb2,
+    fellow_link_pb2_grpc,
+    inference_link_pb2,
+    inference_link_pb2_grpc,
+)
+from swarm_rpc.channel import dial
+
+HEARTBEAT_S = 0.2
+
+
+def declare(**changes: Any) -> capabilities_pb2.Capabilities:
+    """Everything a ring asks for; None leaves a capability out."""
+    able = {
+        "wire": capabilities_pb2.Wire(version_min=1, version_max=1, dtypes=["F32", "BF16", "F16"]),
+        "ping": capabilities_pb2.Ping(),
+        "serve": capabilities_pb2.Serve(loaded_models_max=1, model_types=["llama"]),
+        "serve_one_stage": capabilities_pb2.ServeOneStage(),
+        "serve_n_stage": capabilities_pb2.ServeNStage(stage_count_max=8),
+        "serve_concurrent": capabilities_pb2.ServeConcurrent(in_flight_max=16),
+        "direct_link": capabilities_pb2.DirectLink(),
+        "serve_rewire": capabilities_pb2.ServeRewire(),
+        "serve_kv_budget": capabilities_pb2.ServeKvBudget(),
+    }
+    return capabilities_pb2.Capabilities(**{**able, **changes})
+
+
+class ScriptedFellow:
+    """One fellow. What it was told is in `signals`, `requests` and `cancels`; what it does is in its switches."""
+
+    def __init__(self, name: str, free_bytes: int = 4 * 10**9, capabilities: Any = None, join_token: str = "") -> None:
+        self.name = name
+        self.identity = f"identity of {name}"
+        self.capabilities = capabilities or declare()
+        self.join_token = join_token
+        self.free_bytes = free_bytes
+        self.registered: fellow_link_pb2.Registered | None = None
+        self.error: grpc.aio.AioRpcError | None = None
+        self.signals: list[fellow_link_pb2.Signal] = []
+        self.requests: list[inference_link_pb2.ReplyRequest] = []
+        self.cancels: list[str] = []
+        self.held: dict[str, fellow_link_pb2.HeldStage] = {}
+        # Switches.
+        self.load_failure = ""
+        self.may_load = asyncio.Event()
+        self.may_load.set()
+        self.reaches_directly = True
+        self.reaches_relay = True
+        self.probe_failure = ""
+        self.replies_with: list[str] | None = ["Hi", " there"]  # None: only what `say` says
+        self.beats = True
+        self._links: list[asyncio.Task[None]] = []
+        self._up: asyncio.Queue[Any] = asyncio.Queue()
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its Connect is open."""
+        return bool(self._links) and not self._links[0].done()
+
+    def kinds(self) -> list[str]:
+        """The signals it was sent, by kind."""
+        return [str(signal.WhichOneof("kind")) for signal in self.signals]
+
+    def wires(self) -> list[fellow_link_pb2.WireSignal]:
+        """The WIREs it was sent."""
+        return [signal.wire for signal in self.signals if signal.WhichOneof("kind") == "wire"]
+
+    async def join(self, address: str) -> "ScriptedFellow":
+        """Dial, register with what it holds, open the inference link. Raises the refusal."""
+        self._channel = dial(address)
+        self._up, self._events = asyncio.Queue(), asyncio.Queue()
+        registered = asyncio.get_running_loop().create_future()
+        self._up.put_nowait(fellow_link_pb2.ConnectRequest(register=self._register()))
+        self._links = [asyncio.create_task(self._connect(registered)), asyncio.create_task(self._beat())]
+        async with asyncio.timeout(10):
+            self.registered = await registered
+        for spec in self.registered.unwanted:
+            self.held.pop(spec.placement_id, None)
+        hello = inference_link_pb2.InferenceHello(fellow_id=self.registered.fellow_id)
+        self._events.put_nowait(inference_link_pb2.ServeRequest(hello=hello))
+        self._links.append(asyncio.create_task(self._serve()))
+        return self
+
+    async def leave(self) -> None:
+        """Drop every link at once, as a dead machine does."""
+        for task in self._links:
+            task.cancel()
+        await asyncio.gather(*self._links, return_exceptions=True)
+        await self._channel.close()
+
+    async def drop_inference_link(self) -> None:
+        """Only the inference link breaks."""
+        self._links[2].cancel()
+        await asyncio.gather(self._links[2], return_exceptions=True)
+
+    def report(self, kind: int, message: str, placement_id: str = "") -> None:
+        """A stage's life changes without a signal; but for a broken link it is held no more."""
+        placement_id = placement_id or next(iter(self.held))
+        spec = self.held[placement_id].status.spec
+        if kind != fellow_link_pb2.STAGE_EVENT_KIND_LINK_BROKEN:
+            del self.held[placement_id]
+        event = fellow_link_pb2.StageEvent(spec=spec, kind=kind, message=message)
+        self._up.put_nowait(fellow_link_pb2.ConnectRequest(stage_event=event))
+
+    def say(self, request_id: str, sequence: int, **event: Any) -> None:
+        """Send one event of a reply."""
+        sent = generation_pb2.GenerationEvent(sequence=sequence, **event)
+        reply = inference_link_pb2.ReplyEvent(request_id=request_id, event=sent)
+        self._events.put_nowait(inference_link_pb2.ServeRequest(event=reply))
+
+    def _register(self) -> fellow_link_pb2.Register:
+        return fellow_link_pb2.Register(
+            identity=self.identity,
+            name=self.name,
+            join_token=self.join_token,
+            hardware=hardware_pb2.Hardware(hostname=self.name, devices=[self._device()]),
+            capabilities=self.capabilities,
+            held=self.held.values(),
+            version="0.1.0",
+        )
+
+    def _device(self) -> hardware_pb2.Device:
+        return hardware_pb2.Device(kind="cpu", name="scripted", memory_free_bytes=self.free_bytes, compute_dtype="F32")
+
+    async def _connect(self, registered: "asyncio.Future[Any]") -> None:
+        call = fellow_link_pb2_grpc.FellowLinkStub(self._channel).Connect(_drain(self._up))
+        try:
+            async for answer in call:
+                if answer.WhichOneof("body") == "registered":
+                    registered.set_result(answer.registered)
+                else:
+                    self.signals.append(answer.signal)
+                    _keep(asyncio.create_task(self._obey(answer.signal)))
+        except grpc.aio.AioRpcError as error:
+            self.error = error
+            if not registered.done():
+                registered.set_exception(error)
+
+    async def _beat(self) -> None:
+        for sequence in itertools.count(1):
+            await asyncio.sleep(HEARTBEAT_S)
+            if self.beats:
+                stages = [held.status for held in self.held.values()]
+                beat = fellow_link_pb2.Heartbeat(sequence=sequence, devices=[self._device()], stages=stages)
+                self._up.put_nowait(fellow_link_pb2.ConnectRequest(heartbeat=beat))
+
+    async def _obey(self, signal: fellow_link_pb2.Signal) -> None:
+        """Do what a signal says, as the switches say it goes."""
+        kind = signal.WhichOneof("kind")
+        result = fellow_link_pb2.SignalResult(signal_id=signal.signal_id)
+        if kind == "load":
+            progress = fellow_link_pb2.SignalProgress(signal_id=signal.signal_id, step="fetch", done=1, total=2)
+            self._up.put_nowait(fellow_link_pb2.ConnectRequest(progress=progress))
+            await self.may_load.wait()
+            if self.load_failure:
+                result.failure.reason = reason_pb2.REASON_HASH_MISMATCH
+                result.failure.message = self.load_failure
+            else:
+                addresses = [f"10.0.0.1:{4000 + signal.load.spec.stage_index}"] if signal.load.listen else []
+                status = stage_pb2.StageStatus(spec=signal.load.spec)
+                held = fellow_link_pb2.HeldStage(status=status, ring_addresses=addresses)
+                self.held[signal.load.spec.placement_id] = held
+                result.load.ring_addresses.extend(addresses)
+                result.load.fetched_bytes = 1234
+        elif kind == "wire":
+            self.held[signal.wire.placement_id].status.spec.epoch = signal.wire.epoch
+            direct = signal.wire.route == stage_pb2.ROUTE_DIRECT
+            result.wire.connected = self.reaches_directly if direct else self.reaches_relay
+            result.wire.failure = "" if result.wire.connected else "connection refused"
+        elif kind == "probe":
+            if self.probe_failure:
+                result.failure.reason = reason_pb2.REASON_DEADLINE
+                result.failure.message = self.probe_failure
+            else:
+                result.probe.lap_ms = 12.5
+        else:
+            if kind == "unload":
+                self.held.pop(signal.unload.placement_id, None)
+            if kind == "stop":
+                self.held.clear()
+            result.acknowledged.SetInParent()
+        self._up.put_nowait(fellow_link_pb2.ConnectRequest(result=result))
+
+    async def _serve(self) -> None:
+        call = inference_link_pb2_grpc.InferenceLinkStub(self._channel).Serve(_drain(self._events))
+        async for answer in call:
+            if answer.WhichOneof("body") == "cancel":
+                self.cancels.append(answer.cancel.request_id)
+                continue
+            self.requests.append(answer.request)
+            if self.replies_with is not None:
+                self._reply(answer.request, self.replies_with)
+
+    def _reply(self, request: inference_link_pb2.ReplyRequest, texts: list[str]) -> None:
+        event = generation_pb2.GenerationEvent
+        sampling = request.generation.sampling
+        self.say(request.request_id, 1, started=event.Started(prompt_tokens=3, seed=sampling.seed))
+        for sequence, text in enumerate(texts, start=2):
+            self.say(request.request_id, sequence, tokens=event.TokenBatch(text=text, ids=[sequence]))
+        done = event.Done(
+            finish_reason=generation_pb2.FINISH_REASON_STOP, prompt_tokens=3, completion_tokens=len(texts)
+        )
+        self.say(request.request_id, len(texts) + 2, done=done)
+
+
+async def _drain(queue: "asyncio.Queue[Any]") -> AsyncIterator[Any]:
+    while True:
+        yield await queue.get()
+
+
+_tasks: set[asyncio.Task[None]] = set()
+
+
+def _keep(task: "asyncio.Task[None]") -> None:
+    """asyncio holds tasks weakly; a task nobody keeps may vanish."""
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+@asynccontextmanager
+async def joined(address: str, *fellows: ScriptedFellow) -> AsyncIterator[tuple[ScriptedFellow, ...]]:
+    """The fellows, connected while the block runs."""
+    try:
+        for fellow in fellows:
+            await fellow.join(address)
+        yield fellows
+    finally:
+        for fellow in fellows:
+            if fellow.registered is not None:
+                await fellow.leave()
