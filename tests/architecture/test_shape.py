@@ -96,12 +96,12 @@ def words_of(name: str) -> set[str]:
 
 
 def asserts(function: Function) -> bool:
-    """Whether a test can fail by its own word: assert, pytest.raises, or an assert_... of its folder."""
+    """Whether a test can fail by its own word: assert, pytest.raises, a wait with a deadline, an assert_... of ours."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
             return True
         if isinstance(node, ast.Call):
             called = dotted(node.func).rpartition(".")[2]
-            if called in {"raises", "fail"} or called.startswith("assert_"):
+            if called in {"raises", "fail", "wait_for"} or called.startswith("assert_"):
                 return True
     return False

@@ -106,14 +106,15 @@ class Supervisor:
         """Import when needed, load, and wait until a token went round."""
         with steps(self._narrator.started_s) as progress:
             model_id = await ensure_model(leader, self._options.model, progress)
-            # What an earlier run left in the ledger names processes that are gone.
-            unload = serving_pb2.UnloadModelRequest(model_id=model_id)
-            await leader.ask(leader.serving.UnloadModel, unload, UNLOAD_TIMEOUT_S)
-            self._narrator.say(f"loading {model_id} over {self._options.stages} stages")
-            request = serving_pb2.LoadModelRequest(
-                model_id=model_id, num_stages=self._options.stages, transport=self._options.transport.proto
-            )
-            await leader.ask(leader.serving.LoadModel, request)
+        self._narrator.say(f"loading {model_id} over {self._options.stages} stages")
+        # What an earlier run left in the ledger names processes that are gone.
+        unload = serving_pb2.UnloadModelRequest(model_id=model_id)
+        await leader.ask(leader.serving.UnloadModel, unload, UNLOAD_TIMEOUT_S)
+        request = serving_pb2.LoadModelRequest(
+            model_id=model_id, num_stages=self._options.stages, transport=self._options.transport.proto
+        )
+        await leader.ask(leader.serving.LoadModel, request)
+        with steps(self._narrator.started_s) as progress:
             status = await wait_until_ready(leader, model_id, progress)
         self._narrator.say(f"{model_id} is ready: a token went round")
         return status
