@@ -17,6 +17,8 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
+    "cohere": Family(is_tied=True),
+    "cohere2": Family(is_tied=True),
     "llama": Family(),
     "mistral": Family(kv_heads=8),
     "qwen2": Family(kv_heads=32),

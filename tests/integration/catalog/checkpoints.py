@@ -85,5 +85,5 @@ def names_in(folder: Path) -> list[str]:
 async def until(claim: Callable[[], bool]) -> None:
     """Wait until a claim holds; fails after 20 s."""
     async with asyncio.timeout(20):
-        while not claim():  # noqa: ASYNC110, a folder has no event
+        while not claim():
             await asyncio.sleep(0.02)

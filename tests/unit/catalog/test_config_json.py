@@ -5,6 +5,7 @@ import json
 import pytest
 from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
 from swarm_leader.catalog.config_json import parse_config
+from swarm_stage.model.families import MODEL_TYPES
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 32, "vocab_size": 100}
@@ -28,6 +29,10 @@ def test_what_a_config_says_wins_over_the_defaults(model_type: str):
 
     assert (ours.tied_embeddings, ours.head_dim, ours.kv_heads) == (said["tie_word_embeddings"], 7, 3)
     assert ours.context_tokens_max == 0
+
+
+def test_what_the_leader_imports_is_what_a_stage_serves():
+    assert set(SERVED_MODEL_TYPES) == MODEL_TYPES
 
 
 def test_null_means_absent():

@@ -75,10 +75,10 @@ def _span(file: str, name: str, entry: Any, data_begin: int, data_bytes: int) ->
     where = f"{file}: tensor {name[:200]!r}"
     if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
         raise ServableCorrupt(f"{where} has no dtype")
-    shape, offsets = entry.get("shape"), entry.get("data_offsets")
-    if not _are_counts(shape) or len(shape) > _DIMENSIONS_MAX:
+    shape, offsets = _counts(entry.get("shape")), _counts(entry.get("data_offsets"))
+    if shape is None or len(shape) > _DIMENSIONS_MAX:
         raise ServableCorrupt(f"{where} has no shape of at most {_DIMENSIONS_MAX} counts")
-    if not _are_counts(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= data_bytes:
+    if offsets is None or len(offsets) != 2 or not offsets[0] <= offsets[1] <= data_bytes:
         raise ServableCorrupt(f"{where} lies outside the {data_bytes} bytes of the file")
     dtype, size_bytes = entry["dtype"], offsets[1] - offsets[0]
     element_bytes = DTYPE_BYTES.get(dtype)
@@ -92,11 +92,12 @@ def _span(file: str, name: str, entry: Any, data_begin: int, data_bytes: int) ->
     return TensorSpan(begin=data_begin + offsets[0], size_bytes=size_bytes, dtype=dtype, shape=tuple(shape))
 
 
-def _are_counts(numbers: Any) -> bool:
-    """A list of whole numbers from 0 to 2^63 - 1."""
-    return isinstance(numbers, list) and all(
+def _counts(numbers: Any) -> list[int] | None:
+    """A list of whole numbers from 0 to 2^63 - 1; None when it is anything else."""
+    are_counts = isinstance(numbers, list) and all(
         isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 for number in numbers
     )
+    return numbers if are_counts else None
 
 
 def _check_apart(file: str, spans: dict[str, TensorSpan]) -> None:

@@ -37,7 +37,8 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
         await asyncio.to_thread(self._catalog.refresh)
         models = [self._model(manifest) for manifest in self._catalog.manifests().values()]
         models += [_broken(model_id, reason) for model_id, reason in self._catalog.broken().items()]
-        return models_pb2.ListModelsResponse(models=sorted(models, key=lambda model: model.model_id))
+        models.sort(key=lambda model: model.model_id)
+        return models_pb2.ListModelsResponse(models=models)
 
     async def GetModel(
         self, request: models_pb2.GetModelRequest, context: grpc.aio.ServicerContext
