@@ -1,6 +1,7 @@
 """Tiny random models of every served family, and what transformers itself generates with them. For tests only."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def make_tiny_model(
     seed: int = 0,
     **overrides: Any,
 ) -> Path:
-    """Write a random model of `family` as a Hugging Face folder (config.json, model.safetensors, float32); no tokenizer.
+    """Write a random model of `family` as a Hugging Face folder (config.json, float32 model.safetensors), no tokenizer.
 
     sliding_window: tokens, for families of SLIDING only. Weights are scaled so that greedy replies vary.
     """
@@ -145,4 +146,4 @@ def split_tensors(folder: Path, target: Path) -> dict[str, str]:
 def even_ranges(layer_count: int, stage_count: int) -> list[LayerRange]:
     """`stage_count` slices of about equal size, in order."""
     cuts = [layer_count * stage // stage_count for stage in range(stage_count + 1)]
-    return [LayerRange(start, stop, layer_count) for start, stop in zip(cuts, cuts[1:], strict=False)]
+    return [LayerRange(start, stop, layer_count) for start, stop in pairwise(cuts)]

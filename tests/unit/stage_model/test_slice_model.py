@@ -84,7 +84,7 @@ def test_a_tensor_the_config_has_no_place_for_is_refused(llama, tmp_path):
     _, config, files = llama
     files["model.layers.1.self_attn.q_norm.weight"] = files["model.norm.weight"]
 
-    with pytest.raises(ServableCorrupt, match="q_norm.weight has no place"):
+    with pytest.raises(ServableCorrupt, match=r"q_norm\.weight has no place"):
         build(config, files)
 
 

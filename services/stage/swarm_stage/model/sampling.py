@@ -1,9 +1,7 @@
 """How the next token is drawn from logits. A function of its arguments alone: no generator keeps state."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,18 +32,12 @@ class Sampling:
         _check("seed", self.seed, isinstance(self.seed, int) and 0 <= self.seed < SEED_STOP, "from 0 to 2^64 - 1")
 
 
-def choose_sampling(asked: Mapping[str, Any], defaults: Mapping[str, Any], seed: int) -> Sampling:
-    """What the request asks for, then the model's defaults, then the neutral value. Raises BadRequest."""
-    merged = {**defaults, **{name: value for name, value in asked.items() if value is not None}}
-    return Sampling(**{**merged, "seed": merged.get("seed", seed)})
-
-
 def draw(logits_V: torch.Tensor | np.ndarray, sampling: Sampling, position: int) -> int:
     """The token at `position` (of the whole text, prompt included).
 
     Greedy takes the lowest id at an exact tie. Otherwise temperature, top_k, top_p and min_p in this order, as
-    transformers applies them, always leaving at least one token; then the inverse of the cumulated distribution at
-    one uniform number that depends on (seed, position) alone.
+    transformers applies them, always leaving at least one token; then the inverse of the distribution cumulated by id,
+    at one uniform number that depends on (seed, position) alone.
     Raises StageFailed when a logit is not finite.
     """
     logits_V = logits_V.float().cpu().numpy() if isinstance(logits_V, torch.Tensor) else np.asarray(logits_V)
@@ -54,7 +46,7 @@ def draw(logits_V: torch.Tensor | np.ndarray, sampling: Sampling, position: int)
         raise StageFailed(f"{broken} of {logits_V.size} logits are not finite", position=position)
     if sampling.temperature == 0:
         return int(logits_V.argmax())
-    ids, weights = _kept_tokens(logits_V.astype(np.float64), sampling)
+    ids, weights = _kept_tokens(logits_V, sampling)
     cumulated = np.cumsum(weights)
     chosen = int(np.searchsorted(cumulated, uniform_at(sampling.seed, position) * cumulated[-1], side="right"))
     return int(ids[min(chosen, len(ids) - 1)])
@@ -67,21 +59,30 @@ def uniform_at(seed: int, position: int) -> float:
 
 
 def _kept_tokens(logits_V: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Ids that may be drawn, likeliest first and lowest first at ties, and their weights (not normalised)."""
-    order = np.argsort(-logits_V, kind="stable")
-    ordered = logits_V[order]
+    """Ids that may be drawn, ascending, and their weights relative to the best token's 1.
+
+    By id and not by likelihood: another batch shape rounds differently, and two tokens that change places in the
+    order would change the draw. Tokens exactly as likely as the last one kept are kept with it.
+    """
+    logits_V = logits_V.astype(np.float64)
     with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf, which weighs 0
-        scaled = (ordered - ordered[0]) / sampling.temperature
-    count = len(order)
-    if 0 < sampling.top_k < count:  # ties with the last one stay, as in transformers
-        count = int(np.searchsorted(-ordered, -ordered[sampling.top_k - 1], side="right"))
-    weights = np.exp(scaled[:count])
+        weights_V = np.exp((logits_V - logits_V.max()) / sampling.temperature)
+    kept_V = np.ones(len(weights_V), dtype=bool)
+    if 0 < sampling.top_k < len(logits_V):
+        kept_V &= logits_V >= np.partition(logits_V, -sampling.top_k)[-sampling.top_k]
     if sampling.top_p < 1:
-        before = np.cumsum(weights) - weights
-        count = max(1, int(np.count_nonzero(before < sampling.top_p * weights.sum())))
-    if sampling.min_p > 0:  # weights are relative to the best token, whose weight is 1
-        count = max(1, min(count, int(np.count_nonzero(weights >= sampling.min_p))))
-    return order[:count], weights[:count]
+        kept_V &= weights_V >= _nucleus_floor(weights_V[kept_V], sampling.top_p)
+    if sampling.min_p > 0:
+        kept_V &= weights_V >= sampling.min_p
+    ids = np.flatnonzero(kept_V)
+    return ids, weights_V[ids]
+
+
+def _nucleus_floor(weights: np.ndarray, top_p: float) -> float:
+    """The smallest weight in the smallest set of best weights that holds `top_p` of the sum."""
+    ordered = np.sort(weights)[::-1]
+    before = np.cumsum(ordered) - ordered
+    return ordered[max(1, np.count_nonzero(before < top_p * ordered.sum())) - 1]
 
 
 def _check(field: str, value: object, holds: bool, allowed: str) -> None:

@@ -15,7 +15,7 @@ def slice_config(config: dict[str, Any], layers: LayerRange) -> PreTrainedConfig
     config: the parsed config.json, trusted in nothing. Every per-layer list in it is cut alike.
     Raises CapabilityMissing, or ServableCorrupt when it contradicts itself or `layers`.
     """
-    whole = _whole_config(config)
+    whole = whole_config(config)
     if whole.num_hidden_layers != layers.layer_count:
         raise ServableCorrupt(
             f"config.json has {whole.num_hidden_layers} layers, the servable {layers.layer_count}",
@@ -39,7 +39,7 @@ def slice_config(config: dict[str, Any], layers: LayerRange) -> PreTrainedConfig
     return whole
 
 
-def _whole_config(config: dict[str, Any]) -> PreTrainedConfig:
+def whole_config(config: dict[str, Any]) -> PreTrainedConfig:
     """The config object of the whole model. Raises ServableCorrupt with what transformers says is wrong."""
     clean = check_servable(config)
     try:

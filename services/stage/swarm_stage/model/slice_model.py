@@ -38,6 +38,8 @@ def build_slice(
     """
     if dtype not in DTYPES:
         raise ServableCorrupt(f"weights cannot be computed in {dtype!r}; one of {', '.join(DTYPES)}", dtype=dtype)
+    if layers.layer_stop - layers.layer_start > len(tensor_files):
+        raise ServableCorrupt(f"{len(tensor_files)} tensors cannot be {layers.layer_stop - layers.layer_start} layers")
     torch_dtype, torch_device = DTYPES[dtype], torch.device(device)
     model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
     fill_computed_buffers(model, torch_device)
