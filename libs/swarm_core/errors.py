@@ -1,4 +1,4 @@
-"""Failures as typed facts. Raised by domain and flows; swarm_rpc gives them a gRPC code, the gateway alone words HTTP."""
+"""Failures as typed facts. Raised by domain and flows; swarm_rpc gives them codes, the gateway alone words HTTP."""
 
 from enum import StrEnum
 from typing import ClassVar

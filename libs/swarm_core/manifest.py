@@ -114,7 +114,7 @@ def manifest_from_json(manifest_json: bytes) -> Manifest:
         )
     except ServableCorrupt:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ServableCorrupt(f"{MANIFEST_NAME} cannot be read: {type(error).__name__}: {error}") from error
     if not manifest.layer_count or not tensors:
         raise ServableCorrupt(f"{MANIFEST_NAME} describes no layers or no tensors")

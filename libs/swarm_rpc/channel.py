@@ -16,7 +16,7 @@ def dial(address: str, message_bytes_max: int = MESSAGE_BYTES_MAX) -> grpc.aio.C
         ("grpc.enable_http_proxy", 0),
         # Reconnect soon after a peer restarts; grpc's default backs off to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.min_reconnect_backoff_ms", 200),
+        ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.max_reconnect_backoff_ms", 5_000),
     )
     return grpc.aio.insecure_channel(address, options=options)

@@ -172,6 +172,19 @@ def test_a_new_epoch_fails_what_ran_and_serves_what_comes():
     assert new.tokens == lone_run(PROMPT, 2, 4)
 
 
+def test_a_broken_ring_counts_no_session_and_no_tokens_on_any_stage():
+    """A later stage once went on reporting the KV it had just freed."""
+    ring = MemoryRing(3)
+    ring.submit("a", PROMPT, new_tokens=100)
+    for _ in range(6):
+        for stage in range(3):
+            ring.step(stage)
+    for role in (ring.first, *ring.later):
+        role.fail_all(LinkBroken("cut"))
+
+    assert [(counters.sessions, counters.kv_tokens_used) for counters in ring.counters] == [(0, 0)] * 3
+
+
 def test_a_broken_ring_refuses_until_the_next_epoch():
     ring = MemoryRing(2)
     ring.first.fail_all(LinkBroken("stage 1 closed the link"))

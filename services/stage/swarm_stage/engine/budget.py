@@ -32,7 +32,7 @@ class KvBudget:
         limit = min(self.tokens, self.context_tokens)
         if needed > limit:
             raise ContextTooLong(
-                f"this conversation needs {needed} tokens ({prompt_tokens} of prompt and {new_tokens_max} to generate); "
+                f"this conversation needs {needed} tokens ({prompt_tokens} of prompt, {new_tokens_max} to generate); "
                 f"the ring serving this model holds {limit}",
                 needed_tokens=needed,
                 budget_tokens=limit,

@@ -62,6 +62,7 @@ class LaterStage:
         """Drop every session; stage 0 tells the callers."""
         for session in list(self._sessions):
             self._drop(session)
+        self._refresh_counters()
 
     def on_batch(self, batch: ring_pb2.FrameBatch) -> None:
         """Run a batch and pass it on whole, order kept."""
@@ -79,9 +80,7 @@ class LaterStage:
             self._pass_on(result, next(outcomes), received_bytes) if isinstance(result, _Work) else result
             for result in results
         ]
-        self._counters.sessions = len(self._sessions)
-        self._counters.kv_tokens_used = self._compute.held_tokens()
-        self._counters.last_busy_s = self._clock.monotonic_s()
+        self._refresh_counters()
         if frames:
             self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=frames))
 
@@ -162,4 +161,8 @@ class LaterStage:
     def _drop(self, session: int) -> None:
         self._sessions.pop(session, None)
         self._compute.close(session)
+
+    def _refresh_counters(self) -> None:
         self._counters.sessions = len(self._sessions)
+        self._counters.kv_tokens_used = self._compute.held_tokens()
+        self._counters.last_busy_s = self._clock.monotonic_s()

@@ -1,0 +1,163 @@
+"""What fails stays small: crashes, kills, impossible loads, callers who leave."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import urllib.error
+
+import grpc
+import psutil
+import pytest
+from silentswarm.core.v1 import generation_pb2
+from silentswarm.leader.v1 import inference_pb2, inference_pb2_grpc, serving_pb2, serving_pb2_grpc
+
+from tests.e2e.conftest import MODEL
+from tests.e2e.swarm import is_alive, swarm_up, until, wait_for
+from tests.e2e.test_chat import ask, get, post, read_stream
+
+ENDLESS = {"max_tokens": 2000, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def swarm(models_root, tmp_path_factory):
+    """A swarm of its own that tests may hurt; it is served again at the start of each."""
+    options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)
+    with swarm_up(tmp_path_factory.mktemp("failures"), *options, env={"SWARM_HEARTBEAT_S": "0.5"}) as swarm:
+        yield swarm
+
+
+@pytest.fixture
+def serving(swarm):
+    loaded = swarm.cli("model-load", MODEL, "--num-stages", 2, "--wait")
+    assert loaded.returncode == 0, loaded.stderr
+    return swarm
+
+
+def stage_pids(swarm) -> dict[str, int]:
+    """Stage processes by fellow, as the kernel knows them."""
+    found = {}
+    for name in ("fellow-1", "fellow-2"):
+        for child in psutil.Process(swarm.processes[name]).children():
+            if "swarm_stage" in " ".join(child.cmdline()):
+                found[name] = child.pid
+    return found
+
+
+@pytest.mark.parametrize("fellow", ["fellow-1", "fellow-2"])
+def test_a_stage_that_crashes_in_mid_reply_ends_that_reply_and_a_reload_works(serving, fellow):
+    response = post(serving, "/v1/chat/completions", ask(**ENDLESS))
+    for _ in range(6):
+        response.readline()
+    os.kill(stage_pids(serving)[fellow], signal.SIGKILL)
+    payloads = read_stream(response)
+
+    assert "error" in json.loads(payloads[-1]) and "[DONE]" not in payloads
+    assert all(is_alive(serving.processes[name]) for name in ("leader", "gateway", "fellow-1", "fellow-2"))
+    failed = wait_for(lambda: state_of(serving) == "PLACEMENT_STATE_FAILED", what="the failed state")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        post(serving, "/v1/chat/completions", ask(stream=True))
+    reload = serving.cli("model-load", MODEL, "--num-stages", 2, "--wait")
+    with post(serving, "/v1/chat/completions", ask()) as reply:
+        text = json.load(reply)["choices"][0]["message"]["content"]
+
+    assert failed and refused.value.code == 503
+    assert reload.returncode == 0, reload.stderr
+    assert "Paris" in text
+
+
+def state_of(swarm) -> str:
+    return get(swarm, f"/api/v1/models/{MODEL}/status")["state"]
+
+
+async def test_a_caller_who_leaves_stops_every_stage_within_two_tokens(serving):
+    async with grpc.aio.insecure_channel(serving.grpc) as channel:
+        watch = serving_pb2_grpc.ServingStub(channel)
+
+        async def live() -> list:
+            status = await watch.GetModelStatus(serving_pb2.GetModelStatusRequest(model_id=MODEL), timeout=10)
+            return [stage.live for stage in status.stages]
+
+        before = await live()
+        generation = generation_pb2.Generation(
+            prompt=("Count with me: one, two, three,"), new_tokens_max=2000, ignore_eos=True
+        )
+        request = inference_pb2.GenerateRequest(model_id=MODEL, generation=generation)
+        call = inference_pb2_grpc.InferenceStub(channel).Generate(request, timeout=60)
+        prompt_tokens, tokens = 0, 0
+        while tokens < 8:
+            event = (await call.read()).event
+            prompt_tokens = event.started.prompt_tokens or prompt_tokens
+            tokens += len(event.tokens.ids)
+        call.cancel()
+        after = await until(lambda: settled(live), what="every stage at rest")
+
+    for stage_before, stage_after in zip(before, after, strict=True):
+        computed = stage_after.positions - stage_before.positions
+        # The last token drawn was never fed back; two more may have been on their way.
+        assert computed <= prompt_tokens + tokens - 1 + 2 + FLIGHT
+
+
+FLIGHT = 2  # tokens drawn while the eighth event and the cancel travelled
+
+
+async def settled(live) -> list | None:
+    """The stages' figures once two looks, further apart than a heartbeat, agree that nothing runs."""
+    first = await live()
+    await asyncio.sleep(1.2)
+    second = await live()
+    same = [a.positions for a in first] == [b.positions for b in second]
+    return second if same and not any(stage.sessions or stage.kv_tokens_used for stage in second) else None
+
+
+def test_a_fellow_killed_with_9_takes_its_stage_along(models_root, tmp_path):
+    options = ("--fellows", 1, "--stages", 1, "--model", MODEL, "--model-dir", models_root)
+    with swarm_up(tmp_path, *options) as swarm:
+        stage = swarm.processes["stage-0@fellow-1"]
+        os.kill(swarm.processes["fellow-1"], signal.SIGKILL)
+
+        assert wait_for(lambda: not is_alive(stage), timeout_s=10, what="the end of the stage")
+
+
+def test_impossible_loads_are_refused_with_numbers_and_names_before_anything_loads(serving):
+    serving.cli("model-unload", MODEL)
+    too_few = serving.cli("model-load", MODEL, "--num-stages", 3)
+    too_much = serving.cli("model-load", MODEL, "--num-stages", 31)
+    unknown = serving.cli("model-load", "no-such-model")
+
+    assert too_few.returncode == 1 and re.search(r"3\b.*\b2\b", too_few.stderr, re.S)
+    assert "fellow-1" in too_few.stderr
+    assert too_much.returncode == 1
+    assert unknown.returncode == 4 and MODEL in unknown.stderr
+    assert stage_pids(serving) == {}
+
+
+def test_too_little_memory_is_refused_with_numbers_and_names(models_root, tmp_path):
+    options = ("--fellows", 2, "--no-model", "--model-dir", models_root)
+    with swarm_up(tmp_path, *options, env={"SWARM_FELLOW_MEMORY_MB": "100"}) as swarm:
+        refused = swarm.cli("model-load", MODEL, "--num-stages", 2)
+
+    assert refused.returncode == 1
+    assert "fellow-1" in refused.stderr and re.search(r"\d+(\.\d+)? ?(MB|MiB|GB|GiB)", refused.stderr)
+
+
+def test_a_corrupt_servable_is_listed_with_its_reason(models_root, tmp_path):
+    root = tmp_path / "models"
+    (root / "broken" / "base").mkdir(parents=True)
+    shutil.copy(models_root / MODEL / "servable.json", root / "broken" / "servable.json")
+    with swarm_up(tmp_path / "data", "--fellows", 1, "--no-model", "--model-dir", root) as swarm:
+        listed = json.loads(swarm.cli("--json", "models").stdout)["models"]
+        refused = swarm.cli("model-load", listed[0]["model_id"])
+
+    assert listed[0]["broken"]
+    assert refused.returncode == 1 and listed[0]["broken"][:20] in refused.stderr
+
+
+def test_nothing_is_left_when_a_swarm_ends(models_root, tmp_path):
+    options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)
+    with swarm_up(tmp_path, *options) as swarm:
+        pids = dict(swarm.processes)
+
+    assert [name for name, pid in pids.items() if is_alive(pid)] == []

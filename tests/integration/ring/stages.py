@@ -1,0 +1,181 @@
+"""Real stage processes of one small model, wired as a leader would. No leader, no fellow."""
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from silentswarm.core.v1 import generation_pb2, stage_pb2
+from silentswarm.relay.v1 import relay_pb2_grpc
+from silentswarm.stage.v1 import stage_pb2 as rpc
+from silentswarm.stage.v1 import stage_pb2_grpc
+from swarm_core.slices import layer_of
+from swarm_leader.relay.servicer import RelayServicer
+from swarm_rpc.channel import dial
+from swarm_rpc.limits import FRAME_BYTES_MAX
+from swarm_rpc.server import listen, make_server
+
+START_S = 60.0
+CONTEXT_TOKENS = 512
+
+
+def split_tensors(model_dir: Path, out: Path) -> dict[str, str]:
+    """Every tensor of an HF folder as a safetensors file of its own: name -> path."""
+    out.mkdir(parents=True, exist_ok=True)
+    files: dict[str, str] = {}
+    with safe_open(model_dir / "model.safetensors", framework="np") as tensors:
+        for index, name in enumerate(tensors.keys()):
+            path = out / f"{index}.safetensors"
+            save_file({"tensor": tensors.get_tensor(name)}, path)
+            files[name] = str(path)
+    return files
+
+
+@dataclass
+class RunningStage:
+    """One stage process and how to talk to it."""
+
+    process: asyncio.subprocess.Process
+    stub: stage_pb2_grpc.StageStub
+    loaded: rpc.Loaded = field(default_factory=rpc.Loaded)
+
+
+class StageRing:
+    """N stage processes, loaded. `async with` ends them by id."""
+
+    def __init__(self, model_dir: Path, scratch: Path, stages: int, chunk: int = 256, placement: str = "ring") -> None:
+        self.stages: list[RunningStage] = []
+        self.relay_address = ""
+        self.epoch = 0
+        self._model_dir = model_dir
+        self._scratch = scratch
+        self._count = stages
+        self._chunk = chunk
+        self._placement = placement
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "StageRing":
+        files = split_tensors(self._model_dir, self._scratch / "tensors")
+        relay = make_server(FRAME_BYTES_MAX + 2**16)
+        relay_pb2_grpc.add_RelayServicer_to_server(RelayServicer(), relay)
+        self.relay_address = f"127.0.0.1:{listen(relay, '127.0.0.1:0')}"
+        await relay.start()
+        self._stack.push_async_callback(relay.stop, 0)
+        self.stages = list(await asyncio.gather(*(self._start(index) for index in range(self._count))))
+        await asyncio.gather(*(self._load(index, files) for index in range(self._count)))
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        for stage in self.stages:
+            if stage.process.returncode is None:
+                stage.process.kill()
+            await stage.process.wait()
+        await self._stack.aclose()
+
+    async def wire(self, route: stage_pb2.Route) -> list[rpc.WireResponse]:
+        """Join the next epoch on every stage at once."""
+        self.epoch += 1
+        if self._count == 1:
+            route = stage_pb2.ROUTE_LOCAL
+        orders = [
+            rpc.WireRequest(
+                epoch=self.epoch,
+                route=route,
+                previous_route=route,
+                next_addresses=[f"127.0.0.1:{self.stages[(index + 1) % self._count].loaded.ring_port}"],
+                relay_address=self.relay_address,
+                timeout_ms=10_000,
+            )
+            for index in range(self._count)
+        ]
+        wiring = (stage.stub.Wire(order, timeout=30) for stage, order in zip(self.stages, orders, strict=True))
+        return list(await asyncio.gather(*wiring))
+
+    async def probe(self) -> rpc.ProbeResponse:
+        """One lap from stage 0."""
+        return await self.stages[0].stub.Probe(rpc.ProbeRequest(timeout_ms=20_000), timeout=30)
+
+    def generate(self, generation: generation_pb2.Generation, name: str = "r") -> grpc.aio.UnaryStreamCall:
+        """Events of one reply."""
+        return self.stages[0].stub.Generate(rpc.GenerateRequest(request_id=name, generation=generation), timeout=60)
+
+    async def greedy(self, prompt: list[int], new_tokens: int, name: str = "r") -> list[int]:
+        """Ids of one greedy reply."""
+        events = [event async for event in self.generate(greedy(prompt, new_tokens), name)]
+        assert events[-1].WhichOneof("event") == "done", events[-1]
+        return [token for event in events for token in event.tokens.ids]
+
+    async def status(self, index: int) -> stage_pb2.StageStatus:
+        """Live figures of one stage."""
+        return await self.stages[index].stub.GetStatus(rpc.GetStatusRequest(), timeout=10)
+
+    async def _start(self, index: int) -> RunningStage:
+        socket = self._scratch / f"{index}.sock"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "swarm_stage", "serve", "--socket", str(socket)),
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "SWARM_LOG_LEVEL": "WARNING"},
+        )
+        channel = dial(f"unix:{socket}")
+        self._stack.push_async_callback(channel.close)
+        async with asyncio.timeout(START_S):
+            await channel.channel_ready()
+        return RunningStage(process, stage_pb2_grpc.StageStub(channel))
+
+    async def _load(self, index: int, files: dict[str, str]) -> None:
+        config = json.loads((self._model_dir / "config.json").read_text())
+        layers = config["num_hidden_layers"]
+        start, stop = layers * index // self._count, layers * (index + 1) // self._count
+        spec = stage_pb2.StageSpec(
+            model_id="tiny",
+            placement_id=self._placement,
+            epoch=1,
+            stage_index=index,
+            stage_count=self._count,
+            layer_start=start,
+            layer_stop=stop,
+            dtype="F32",
+            context_tokens=CONTEXT_TOKENS,
+            kv_tokens=4 * CONTEXT_TOKENS,
+            in_flight_max=8,
+        )
+        request = rpc.LoadRequest(
+            spec=spec,
+            model_dir=str(self._model_dir),
+            tensor_files=_slice_files(files, start, stop, layers, bool(config.get("tie_word_embeddings"))),
+            device="cpu",
+            threads=1,
+            prefill_chunk_tokens=self._chunk,
+            ring_bind_host="127.0.0.1",
+        )
+        async for event in self.stages[index].stub.Load(request, timeout=START_S):
+            if event.WhichOneof("event") == "loaded":
+                self.stages[index].loaded = event.loaded
+
+
+def greedy(prompt: list[int], new_tokens: int) -> generation_pb2.Generation:
+    """A greedy generation of token ids, to its full length."""
+    return generation_pb2.Generation(
+        prompt_ids=generation_pb2.TokenIds(ids=prompt),
+        sampling=generation_pb2.Sampling(temperature=0),
+        new_tokens_max=new_tokens,
+        ignore_eos=True,
+    )
+
+
+def _slice_files(files: dict[str, str], start: int, stop: int, layers: int, is_tied: bool) -> dict[str, str]:
+    """Files of the tensors a stage needs."""
+    wanted = {}
+    for name, path in files.items():
+        layer = layer_of(name)
+        is_end = (start == 0 and "embed" in name) or (stop == layers and "embed" not in name)
+        is_tied_head = is_tied and stop == layers and "embed" in name
+        if (layer is not None and start <= layer < stop) or (layer is None and (is_end or is_tied_head)):
+            wanted[name] = path
+    return wanted
