@@ -1,4 +1,4 @@
-"""What a stage process does, in order: load once, join rings, prove them, reply, stop. No gRPC types of its own calls."""
+"""What a stage process does, in order: load once, join rings, prove them, reply, stop. The servicer translates."""
 
 import asyncio
 import resource

@@ -248,7 +248,7 @@ def failed_event(error: SwarmError) -> _Event:
 
 
 def check_lap(lap: Lap, layer_start: int, layer_stop: int, layer_count: int, stage_count: int, vocabulary: int) -> str:
-    """Empty when a lap is what the ring must give: every stage once, in order, every layer once, a token that exists."""
+    """Empty when a lap is what the ring must give: every stage once, in order, every layer once, a real token."""
     others: list[ring_pb2.Trace] = list(lap.traces[1:])
     if [trace.stage_index for trace in lap.traces] != list(range(stage_count)):
         return f"the lap passed stages {[trace.stage_index for trace in lap.traces]}, not {stage_count} in order"
