@@ -10,7 +10,7 @@ from swarm_core.errors import SwarmError
 
 from swarm_cli import chat, fleet, inference, models, serving, status
 from swarm_cli.config import CliConfig
-from swarm_cli.context import CommandContext, LeaderOption
+from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.failures import FAILED, INTERRUPTED, OK, exit_code_of, words_of
 from swarm_cli.terminal import err
 from swarm_cli.up import command as up
@@ -38,6 +38,7 @@ def build_app() -> typer.Typer:
 def root(
     ctx: typer.Context,
     leader: LeaderOption = None,
+    json: JsonOption = False,
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and end.")] = False,
 ) -> None:
     """Talk to a swarm: its models, its machines, its replies. SWARM_LEADER or --leader names the leader."""
@@ -48,6 +49,7 @@ def root(
         raise typer.Exit(OK)
     context: CommandContext = ctx.obj
     context.choose_leader(leader)
+    context.as_json = json
 
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:

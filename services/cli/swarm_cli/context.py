@@ -21,10 +21,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 @dataclass
 class CommandContext:
-    """config: settings so far. environ: the environment, for the processes `swarm up` starts."""
+    """config: settings so far. environ: the environment, for the processes `swarm up` starts.
+
+    as_json: --json stood before the command's name.
+    """
 
     config: CliConfig
     environ: Mapping[str, str]
+    as_json: bool = False
 
     def choose_leader(self, address: str | None) -> CliConfig:
         """Settings with --leader applied, when it was given."""

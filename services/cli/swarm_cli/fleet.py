@@ -25,7 +25,7 @@ def fellows(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = 
         context.choose_leader(leader)
         return
     answer = context.run(leader, lambda to: to.ask(to.fleet.ListFellows, fleet_pb2.ListFellowsRequest()))
-    if json:
+    if json or context.as_json:
         print_json(json_of(answer))
     else:
         out().print(fellows_table(answer.fellows))
@@ -39,7 +39,7 @@ def ping_fellow(
     context: CommandContext = ctx.obj
     request = fleet_pb2.PingFellowRequest(fellow_id=name)
     answer = context.run(leader, lambda to: to.ask(to.fleet.PingFellow, request))
-    if json:
+    if json or context.as_json:
         print_json(json_of(answer))
     else:
         out().print(f"{name} answered in {answer.round_trip_ms:.1f} ms", markup=False)

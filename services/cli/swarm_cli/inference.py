@@ -55,9 +55,9 @@ def infer_command(
         generation.prompt = text
     else:
         generation.chat.messages.add(role="user", content=text)
-    show: Callable[[str], None] = (lambda part: None) if json else print_part
+    show: Callable[[str], None] = (lambda part: None) if json or context.as_json else print_part
     reply = context.run(leader, lambda to: follow_reply(to, model_id, generation, show))
-    if json:
+    if json or context.as_json:
         print_json({"request_id": reply.request_id, "text": reply.text, "done": json_of(reply.done)})
     else:
         sys.stdout.write("\n")

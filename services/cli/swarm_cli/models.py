@@ -26,7 +26,7 @@ def models(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = F
         context.choose_leader(leader)
         return
     answer = context.run(leader, lambda to: to.ask(to.models.ListModels, models_pb2.ListModelsRequest()))
-    if json:
+    if json or context.as_json:
         print_json(json_of(answer))
     elif answer.models:
         out().print(catalog_table(answer.models))
@@ -45,7 +45,7 @@ def show_model(
     context: CommandContext = ctx.obj
     request = models_pb2.GetModelRequest(model_id=model_id)
     model = context.run(leader, lambda to: to.ask(to.models.GetModel, request))
-    if json:
+    if json or context.as_json:
         print_json(json_of(model))
     else:
         out().print(model_table(model))
@@ -68,7 +68,7 @@ def import_command(
             return await import_model(to, request, progress)
 
     model = context.run(leader, work)
-    if json:
+    if json or context.as_json:
         print_json(json_of(model))
     else:
         out().print(model_table(model))

@@ -72,7 +72,7 @@ def load_command(
         with steps() as progress:
             return await wait_until_ready(to, model_id, progress)
 
-    _show(context.run(leader, work), json)
+    _show(context.run(leader, work), json or context.as_json)
 
 
 def unload_command(
@@ -81,7 +81,8 @@ def unload_command(
     """End serving a model; replies in flight fail."""
     context: CommandContext = ctx.obj
     request = serving_pb2.UnloadModelRequest(model_id=model_id)
-    _show(context.run(leader, lambda to: to.ask(to.serving.UnloadModel, request, UNLOAD_TIMEOUT_S)), json)
+    status = context.run(leader, lambda to: to.ask(to.serving.UnloadModel, request, UNLOAD_TIMEOUT_S))
+    _show(status, json or context.as_json)
 
 
 async def wait_until_ready(leader: Leader, model_id: str, progress: Steps) -> serving_pb2.ModelStatus:

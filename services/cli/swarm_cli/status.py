@@ -29,7 +29,7 @@ def status_command(ctx: typer.Context, leader: LeaderOption = None, json: JsonOp
     """Show the leader, the models served and the fellows; exit 1 while the leader takes no work."""
     context: CommandContext = ctx.obj
     overview = context.run(leader, look)
-    if json:
+    if json or context.as_json:
         print_json(
             {
                 "address": overview.address,

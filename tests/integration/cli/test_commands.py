@@ -65,6 +65,11 @@ def test_json_prints_one_document_with_the_names_of_the_protos(swarm: Swarm, arg
     assert not any(character.isupper() for character in "".join(document))
 
 
+@pytest.mark.parametrize("arguments", [("models",), ("status",), ("infer", "tiny", "Where?"), ("model-unload", "tiny")])
+def test_json_may_stand_before_the_command(swarm: Swarm, arguments: tuple[str, ...]):
+    assert json.loads(swarm("--json", *arguments).out)
+
+
 def test_models_show_prints_brackets_as_they_are(swarm: Swarm):
     assert "/models/[tiny].gguf" in swarm("models", "show", "tiny").out
 
