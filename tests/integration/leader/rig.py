@@ -51,6 +51,7 @@ class Rig:
     """A leader that runs, and its stubs."""
 
     leader: Leader
+    server: grpc.aio.Server
     address: str
     channel: grpc.aio.Channel
 
@@ -60,6 +61,13 @@ class Rig:
         self.models = models_pb2_grpc.ModelsStub(self.channel)
         self.status = status_pb2_grpc.StatusStub(self.channel)
         self.inference = inference_pb2_grpc.InferenceStub(self.channel)
+
+    async def kill(self) -> None:
+        """End the leader as if killed: nothing more is written or said. Harmless when it is dead."""
+        await self.channel.close()
+        await self.leader.tasks.close()
+        await self.server.stop(None)
+        await self.leader.store.close()
 
     async def load(self, **request: Any) -> serving_pb2.ModelStatus:
         """Ask for a load; answered at once."""
@@ -100,7 +108,7 @@ class Rig:
 
 @asynccontextmanager
 async def running_leader(data_dir: Path, **changes: Any) -> AsyncIterator[Rig]:
-    """A leader that serves until the block is left; then it is gone as if killed: nothing is written or said."""
+    """A leader that serves until the block is left; then it is killed."""
     config = LeaderConfig(**{**QUICK, "data_dir": data_dir, "grpc_port": 0, **changes})
     write_servable(config.models_root, make_manifest(context_tokens_max=512))
     clock = SystemClock()
@@ -114,14 +122,11 @@ async def running_leader(data_dir: Path, **changes: Any) -> AsyncIterator[Rig]:
     await server.start()
     leader.serve()
     await announce(healthy, LEADER_SERVICES, serving=True)
-    channel = dial(f"127.0.0.1:{port}")
+    rig = Rig(leader, server, f"127.0.0.1:{port}", dial(f"127.0.0.1:{port}"))
     try:
-        yield Rig(leader, f"127.0.0.1:{port}", channel)
+        yield rig
     finally:
-        await channel.close()
-        await leader.tasks.close()
-        await server.stop(None)
-        await store.close()
+        await rig.kill()
 
 
 def write_servable(root: Path, manifest: Manifest, model_id: str = MODEL) -> None:

@@ -22,24 +22,26 @@ from tests.unit.leader.model_facts import GIGABYTE, MEGABYTE, make_fellow, make_
 fellow_memory = st.one_of(st.none(), st.integers(0, 3 * GIGABYTE))
 
 
+LACKS = (
+    {},
+    {"stage_count_max": None},
+    {"in_flight_max": None},
+    {"in_flight_max": 3},
+    {"direct_link": False},
+    {"serve_rewire": False},
+    {"serve_kv_budget": False},
+    {"serve_one_stage": False},
+)
+
+
 @st.composite
 def fleets(draw):
     """Up to five fellows, some unable to do something."""
     fellows = []
     for index in range(draw(st.integers(1, 5))):
-        changes = draw(
-            st.sampled_from(
-                [{}, {}, {}, {"stage_count_max": None}, {"in_flight_max": None}, {"in_flight_max": 3}]
-                + [
-                    {"direct_link": False},
-                    {"serve_rewire": False},
-                    {"serve_kv_budget": False},
-                    {"serve_one_stage": False},
-                ]
-            )
-        )
+        lack = draw(st.just({}) | st.sampled_from(LACKS))
         dtype = draw(st.sampled_from(["F32", "BF16", "F16"]))
-        fellows.append(make_fellow(f"f{index}", draw(fellow_memory), dtype, **changes))
+        fellows.append(make_fellow(f"f{index}", draw(fellow_memory), dtype, **lack))
     return fellows
 
 
@@ -82,7 +84,7 @@ def test_a_plan_fits_every_fellow_and_holds_every_layer_once(manifest, fellows, 
         free = by_id[stage.fellow_id].free_bytes
         assert free is None or stage.weight_bytes + stage.kv_bytes + stage.working_bytes <= free
     assert placed.kv_tokens >= placed.context_tokens
-    assert 1 <= placed.in_flight_max
+    assert placed.in_flight_max >= 1
 
 
 @settings(max_examples=60, deadline=None)

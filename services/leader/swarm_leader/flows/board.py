@@ -101,7 +101,7 @@ class Board:
         return placement
 
     async def begin(self, record: PlacementRecord, what: str) -> Placement:
-        """Record a new placement in place of the model's last one; durable when it returns."""
+        """Record a placement as its model's newest, and show it; durable when it returns."""
         await self._ledger.save(record, what)
         return self.adopt(record)
 

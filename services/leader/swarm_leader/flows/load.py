@@ -93,7 +93,7 @@ class Loading:
             planned = await self.plan(model_id, request)
             digest = manifest_sha256(self._catalog.manifest_json(model_id))
             record = rules.begin(planned, model_id, digest, self._new_id(), self._clock.unix_s())
-            placement = await self._board.begin(record, f"loading over {len(record.stages)} stages")
+            placement = await self._board.begin(record, f"loading; stages: {len(record.stages)}")
             placement.is_waking = is_waking
             placement.task = self._tasks.start(self._run(placement), f"load {model_id}")
             return placement

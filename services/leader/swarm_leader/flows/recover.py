@@ -20,10 +20,10 @@ async def recover(ledger: Ledger, board: Board, registry: Registry, ending: Endi
     The registry must know the fellows already. Raises SwarmErrors of the store.
     """
     for record in await ledger.open():
-        placement = board.adopt(record)
         if not record.state.holds_memory:
+            board.adopt(record)
             continue
-        await board.save(placement, _recovering, "the leader started")
+        placement = await board.begin(_recovering(record), "the leader started")
         gone = next((stage for stage in record.stages if registry.get(stage.fellow_id) is None), None)
         if gone is not None:
             why = FellowLost(f"a fellow of {record.model_id} was deleted", fellow=gone.fellow_id)

@@ -97,6 +97,11 @@ class Replies:
         self._attached = asyncio.Condition()
         self._emptied = asyncio.Event()
 
+    @property
+    def is_empty(self) -> bool:
+        """No reply runs."""
+        return not self._replies
+
     async def attach(self, link: InferenceLink) -> None:
         """A fellow opened its inference link; an older one of it ends."""
         older = self._links.get(link.fellow_id)

@@ -1,0 +1,244 @@
+"""Crashes, evictions, idleness, broken links, lost fellows and a leader that starts again."""
+
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from silentswarm.leader.v1 import serving_pb2
+from swarm_core.errors import Reason
+
+from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
+from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
+
+
+def pair():
+    """Two fellows; the roomier one gets the first stage."""
+    return ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("kitchen", 2 * 10**9)
+
+
+async def test_a_crash_fails_the_model_and_its_replies_and_a_reload_works(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2)
+        attic.replies_with = None
+        call = rig.generate()
+        await until(lambda: bool(attic.requests), "the request arrives")
+
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_CRASHED, "killed by signal 9")
+
+        refusal = await refusal_of(call)
+        assert refusal.why is Reason.STAGE_FAILED
+        assert refusal.message == "stage 1 on kitchen crashed: killed by signal 9"
+        failed = await rig.until_state("FAILED")
+        assert failed.reason == refusal.message
+        assert [stage.state for stage in failed.stages] == ["ended", "lost"]
+        await until(lambda: attic.held == {}, "the other stage is unloaded")
+        assert attic.is_connected
+        assert kitchen.is_connected
+        assert (await rig.load_ready(num_stages=2)).state == serving_pb2.PLACEMENT_STATE_READY
+
+
+async def test_an_event_of_an_older_placement_changes_nothing(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        first = await rig.load_ready()
+        kept = kitchen.held[first.placement_id]
+        await rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id=MODEL))
+        second = await rig.load_ready()
+
+        kitchen.held[first.placement_id] = kept
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_CRASHED, "late news", first.placement_id)
+
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
+        assert (await rig.get()).placement_id == second.placement_id
+
+
+async def test_an_evicted_stage_unloads_the_whole_model(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2)
+
+        attic.report(link_pb2.STAGE_EVENT_KIND_EVICTED, "made room for other/model")
+
+        unloaded = await rig.until_state("UNLOADED")
+        assert unloaded.reason == "stage 0 on attic was evicted: made room for other/model"
+        await until(lambda: kitchen.held == {}, "the other stage is unloaded")
+
+
+async def test_an_idle_model_is_loaded_again_by_the_next_request(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        before = await rig.load_ready(num_stages=2)
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "no request for 900 s")
+        await rig.until_state("IDLE")
+        await until(lambda: attic.held == {}, "the other stage is unloaded")
+
+        answers = [[event async for event in call] for call in (rig.generate(), rig.generate())]
+
+        assert [text_of(events) for events in answers] == ["Hi there", "Hi there"]
+        after = await rig.get()
+        assert after.placement_id != before.placement_id
+        assert [stage.fellow_name for stage in after.stages] == ["attic", "kitchen"]
+
+
+async def test_an_idle_model_that_cannot_be_loaded_again_says_why(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        await rig.load_ready()
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "no request for 900 s")
+        await rig.until_state("IDLE")
+        kitchen.load_failure = "disk full"
+
+        refusal = await refusal_of(rig.generate())
+
+        assert refusal.why is Reason.MODEL_NOT_READY
+        assert "disk full" in refusal.message
+
+
+async def test_a_stage_missing_from_two_heartbeats_died_unseen(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        await rig.load_ready()
+
+        kitchen.held.clear()
+
+        failed = await rig.until_state("FAILED")
+        assert failed.reason == "fellow kitchen no longer holds its stage of tiny"
+
+
+async def test_a_broken_link_moves_the_ring_to_its_next_epoch(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2)
+
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        await until(lambda: len(attic.wires()) == 2, "a second epoch")
+
+        ready = await rig.until_state("READY")
+        assert ready.epoch == 2
+        assert attic.kinds() == ["load", "wire", "probe", "wire", "probe"]
+        # News of the epoch that is over has no effect.
+        kitchen.held[ready.placement_id].status.spec.epoch = 1
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "the older link")
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
+        assert (await rig.get()).epoch == 2
+
+
+async def test_a_ring_that_stays_down_is_given_up_after_a_few_tries(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2, transport=stage_pb2.TRANSPORT_TUNNEL)
+        kitchen.reaches_relay = False
+
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+
+        failed = await rig.until_state("FAILED")
+        assert failed.reason.startswith("the ring did not come up again after 3 tries (stage 0 on attic lost a link")
+        assert "kitchen does not reach attic by relay: connection refused" in failed.reason
+        await until(lambda: attic.held == kitchen.held == {}, "memory is given back")
+
+
+async def test_a_ring_that_takes_no_new_epoch_is_loaded_anew(tmp_path):
+    fellows = ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("old", 2 * 10**9, declare(serve_rewire=None))
+    async with running_leader(tmp_path) as rig, joined(rig.address, *fellows) as (attic, old):
+        before = await rig.load_ready(num_stages=2)
+
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        await until(lambda: old.kinds().count("load") == 2, "it is loaded anew")
+
+        after = await rig.until_state("READY")
+        assert after.placement_id != before.placement_id
+        assert [stage.fellow_name for stage in after.stages] == ["attic", "old"]
+
+
+async def test_a_lost_fellow_fails_the_model_once_its_lease_is_over(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2)
+
+        await kitchen.leave()
+
+        assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_READY
+        failed = await rig.until_state("FAILED")
+        assert failed.reason == "fellow kitchen was lost: it did not report for 1.5 s"
+        await until(lambda: attic.held == {}, "the other stage is unloaded")
+
+
+async def test_a_fellow_that_returns_within_its_lease_is_re_adopted(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (_, kitchen):
+        before = await rig.load_ready(num_stages=2)
+
+        await kitchen.leave()
+        await kitchen.join(rig.address)
+
+        assert list(kitchen.registered.unwanted) == []
+        after = await rig.get()
+        assert (after.state, after.epoch) == (serving_pb2.PLACEMENT_STATE_READY, before.epoch)
+
+
+async def test_a_fellow_that_returns_with_nothing_fails_the_model_at_once(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2)
+
+        await kitchen.leave()
+        kitchen.held.clear()
+        await kitchen.join(rig.address)
+
+        failed = await rig.until_state("FAILED")
+        assert failed.reason == "fellow kitchen came back without its stage of tiny"
+        await until(lambda: attic.held == {}, "the other stage is unloaded")
+
+
+async def test_a_stage_nobody_wants_is_named_at_registration(tmp_path):
+    stray = ScriptedFellow("kitchen")
+    spec = stage_pb2.StageSpec(model_id="gone", placement_id="p0", epoch=4)
+    stray.held["p0"] = link_pb2.HeldStage(status=stage_pb2.StageStatus(spec=spec))
+    async with running_leader(tmp_path) as rig, joined(rig.address, stray):
+        assert [unwanted.placement_id for unwanted in stray.registered.unwanted] == ["p0"]
+
+
+async def test_after_a_restart_the_fleet_is_re_adopted_at_the_next_epoch(tmp_path):
+    attic, kitchen = pair()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        before = await rig.load_ready(num_stages=2)
+        await rig.kill()
+    async with running_leader(tmp_path) as rig:
+        assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_RECOVERING
+        refusal = await refusal_of(rig.generate())
+        assert (refusal.why, refusal.facts["state"]) == (Reason.MODEL_NOT_READY, "recovering")
+        async with joined(rig.address, attic, kitchen):
+            after = await rig.until_state("READY")
+
+            assert after.placement_id == before.placement_id
+            assert after.epoch == before.epoch + 1
+            assert list(attic.wires()[-1].next_addresses) == ["10.0.0.1:4001"]
+            assert attic.kinds().count("load") == 1
+            assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
+async def test_after_a_restart_a_fellow_that_stays_away_fails_the_model(tmp_path):
+    attic, kitchen = pair()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        await rig.load_ready(num_stages=2)
+        await rig.kill()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic):
+        failed = await rig.until_state("FAILED")
+
+        assert failed.reason == "fellow kitchen did not come back within 2 s"
+        await until(lambda: attic.held == {}, "the other stage is unloaded")
+        refusal = await refusal_of(rig.generate())
+        assert "did not come back" in refusal.message
+
+
+async def test_a_load_that_a_restart_cut_off_fails_when_the_fellow_returns_without_it(tmp_path):
+    kitchen = ScriptedFellow("kitchen")
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        kitchen.may_load.clear()
+        await rig.load()
+        await until(lambda: bool(kitchen.signals), "the load arrives")
+        await rig.kill()
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        failed = await rig.until_state("FAILED")
+
+        assert "came back without its stage" in failed.reason
+
+
+async def test_an_idle_model_stays_idle_over_a_restart_and_wakes(tmp_path):
+    kitchen = ScriptedFellow("kitchen")
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        await rig.load_ready()
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "no request for 900 s")
+        await rig.until_state("IDLE")
+        await rig.kill()
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_IDLE
+        assert text_of([event async for event in rig.generate()]) == "Hi there"

@@ -1,0 +1,204 @@
+"""The process itself: starts, says so, refuses what it must, stops in order. Real processes, real signals."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from silentswarm.leader.v1 import status_pb2, status_pb2_grpc
+from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
+from swarm_rpc.channel import dial
+from swarm_rpc.server import listen, make_server
+
+from tests.integration.leader.rig import running_leader
+from tests.integration.leader.scripted_fellow import ScriptedFellow, joined
+
+START_S = 30.0
+
+
+def environ(tmp_path, **variables):
+    """A clean environment with a leader on a free port."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SWARM_")}
+    return {**own, "SWARM_DATA_DIR": str(tmp_path), "SWARM_GRPC_PORT": "0", "SWARM_MIN_FREE_DISK_GB": "0", **variables}
+
+
+def run_once(tmp_path, *arguments, **variables):
+    """A start that is expected to end by itself."""
+    command = [sys.executable, "-m", "swarm_leader", *arguments]
+    return subprocess.run(
+        command, env=environ(tmp_path, **variables), capture_output=True, text=True, timeout=START_S, check=False
+    )
+
+
+@asynccontextmanager
+async def started(tmp_path, *arguments, **variables) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A process that said it is ready, and its address."""
+    command = [sys.executable, "-m", "swarm_leader", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environ(tmp_path, **variables), stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(START_S):
+            line = ""
+            while " ready on " not in line:
+                line = (await process.stderr.readline()).decode()
+                assert line, "the process ended before it was ready"
+        yield process, line.split(" ready on ")[1].split()[0]
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def check_health(channel, service=""):
+    """The state health reports."""
+    answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service))
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+async def test_a_leader_starts_answers_and_stops_with_exit_code_0(tmp_path):
+    async with started(tmp_path) as (process, address):
+        channel = dial(address)
+        assert await check_health(channel) == "SERVING"
+        assert await check_health(channel, "silentswarm.leader.v1.Inference") == "SERVING"
+        ready = await status_pb2_grpc.StatusStub(channel).GetReady(status_pb2.GetReadyRequest())
+        health = await status_pb2_grpc.StatusStub(channel).GetHealth(status_pb2.GetHealthRequest())
+        assert (ready.ready, list(ready.reasons)) == (True, [])
+        assert health.uptime_s > 0
+        assert health.version
+        await channel.close()
+
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+
+
+async def test_a_leader_with_a_connected_fellow_stops_in_time(tmp_path):
+    async with started(tmp_path) as (process, address), joined(address, ScriptedFellow("kitchen")) as (kitchen,):
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(5):
+            assert await process.wait() == 0
+            while kitchen.is_connected:
+                await asyncio.sleep(0.02)
+
+        assert kitchen.error.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_reflection_lists_every_service(tmp_path):
+    async def ask():
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+
+    async with running_leader(tmp_path) as rig:
+        stub = reflection_pb2_grpc.ServerReflectionStub(rig.channel)
+        answers = [answer async for answer in stub.ServerReflectionInfo(ask())]
+
+    names = {service.name for service in answers[0].list_services_response.service}
+    assert {
+        "silentswarm.leader.v1.Inference",
+        "silentswarm.fellow.v1.FellowLink",
+        "silentswarm.relay.v1.Relay",
+    } <= names
+
+
+async def test_a_second_leader_on_the_port_or_the_folder_is_told_why(tmp_path):
+    async with started(tmp_path / "one") as (_, address):
+        port = address.rpartition(":")[2]
+        same_port = await asyncio.to_thread(run_once, tmp_path / "two", SWARM_GRPC_PORT=port)
+        same_folder = await asyncio.to_thread(run_once, tmp_path / "one")
+
+    assert same_port.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: the port is taken" in same_port.stderr
+    assert same_folder.returncode == 1
+    assert "another leader uses" in same_folder.stderr
+
+
+def test_it_listens_beyond_this_machine_only_when_told_to(tmp_path):
+    refused = run_once(tmp_path, "--host", "0.0.0.0")
+
+    assert refused.returncode == 1
+    assert "SWARM_ALLOW_INSECURE=1" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_setting_that_cannot_work_is_named(tmp_path):
+    lease = run_once(tmp_path, SWARM_LEASE_S="2")
+    port = run_once(tmp_path, SWARM_GRPC_PORT="many")
+
+    assert "SWARM_LEASE_S=2 must be longer than SWARM_HEARTBEAT_S=5" in lease.stderr
+    assert "SWARM_GRPC_PORT='many' is not a number" in port.stderr
+    assert (lease.returncode, port.returncode) == (1, 1)
+
+
+def test_help_lists_the_variables(tmp_path):
+    shown = run_once(tmp_path, "--help")
+
+    assert shown.returncode == 0
+    assert "SWARM_JOIN_TOKEN" in shown.stdout
+    assert "relay" in shown.stdout
+
+
+async def test_the_relay_runs_alone(tmp_path):
+    async def attach(role):
+        wanted = relay_pb2.Attach(lane="p1", channel="act", epoch=1, role=role)
+        yield relay_pb2.AttachRequest(attach=wanted)
+        if role == relay_pb2.ROLE_SENDER:
+            yield relay_pb2.AttachRequest(payload=b"hello")
+        await asyncio.sleep(START_S)
+
+    async with started(tmp_path, "relay", SWARM_RELAY_MAX_FRAME_MB="8") as (process, address):
+        channel = dial(address)
+        stub = relay_pb2_grpc.RelayStub(channel)
+        receiver = stub.Attach(attach(relay_pb2.ROLE_RECEIVER))
+        accepted = await receiver.read()
+        sender = stub.Attach(attach(relay_pb2.ROLE_SENDER))
+        payload = await receiver.read()
+        unknown = status_pb2_grpc.StatusStub(channel).GetHealth(status_pb2.GetHealthRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await unknown
+
+        assert accepted.attached.payload_bytes_max == 8 * 2**20
+        assert payload.payload == b"hello"
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert await check_health(channel, "silentswarm.relay.v1.Relay") == "SERVING"
+        sender.cancel()
+        await channel.close()
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+
+
+async def test_a_full_disk_and_a_stopping_leader_are_not_ready(tmp_path):
+    async with running_leader(tmp_path, min_free_disk_gb=1e9) as rig:
+        full = await rig.status.GetReady(status_pb2.GetReadyRequest())
+        rig.leader.health.phase = "stopping"
+        stopping = await rig.status.GetReady(status_pb2.GetReadyRequest())
+
+    assert not full.ready
+    assert "GB free, 1000000000.0 GB needed" in full.reasons[0]
+    assert stopping.reasons[0] == "stopping"
+
+
+async def test_an_rpc_without_an_access_class_is_denied():
+    async def answer(request, context):
+        return request
+
+    handler = grpc.unary_unary_rpc_method_handler(answer)
+    server = make_server()
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("unclassified.Service", {"Call": handler})])
+    port = listen(server, "127.0.0.1:0")
+    await server.start()
+    channel = dial(f"127.0.0.1:{port}")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await channel.unary_unary("/unclassified.Service/Call")(b"x")
+    await channel.close()
+    await server.stop(None)
+
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "no access policy" in refused.value.details()
