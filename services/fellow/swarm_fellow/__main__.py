@@ -1,0 +1,152 @@
+"""swarm-fellow: puts one fellow together from the environment and runs it. Decides nothing; alone reads os.environ."""
+
+import argparse
+import asyncio
+import importlib.metadata
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import structlog
+from swarm_core.clock import SystemClock
+from swarm_core.config import variables
+from swarm_core.errors import SwarmError
+from swarm_core.families import SERVED_MODEL_TYPES
+from swarm_core.logs import configure_logs
+from swarm_rpc.channel import dial
+from swarm_rpc.limits import FRAME_BYTES_MAX
+
+from swarm_fellow.config import FellowConfig, read_config
+from swarm_fellow.domain.capabilities import Offer, declare_capabilities
+from swarm_fellow.flows.fellow import Fellow
+from swarm_fellow.flows.link import Introduction, LeaderLink
+from swarm_fellow.flows.load import Loader, StageSettings
+from swarm_fellow.flows.serve import ReplyServer
+from swarm_fellow.flows.stages import StageTable
+from swarm_fellow.host.address import advertised_host
+from swarm_fellow.host.cache import ModelCache
+from swarm_fellow.host.fetch import SliceFetcher
+from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
+from swarm_fellow.host.identity import StateFolder
+from swarm_fellow.host.notify import ServiceNotifier
+from swarm_fellow.host.stage_process import StageHost
+from swarm_fellow.rpc.convert import capabilities_to_proto, known_capabilities
+from swarm_fellow.rpc.transfer import TRANSFER_MESSAGE_BYTES_MAX, TransferClient
+
+STAGE_COMMAND = (sys.executable, "-m", "swarm_stage", "serve")
+log = structlog.get_logger()
+
+
+def compose(
+    config: FellowConfig, state: StateFolder, environ: Mapping[str, str], stage_command: Sequence[str] = STAGE_COMMAND
+) -> Fellow:
+    """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
+    clock = SystemClock()
+    hardware = Hardware(config.memory_mb * MIB, config.stage_device)
+    host = StageHost(stage_command, state.path, environ)
+    table = StageTable(host, config.loaded_models_max, config.idle_unload_s)
+    transfer_channel = dial(config.leader, TRANSFER_MESSAGE_BYTES_MAX)
+    transfer = TransferClient(transfer_channel)
+    settings = StageSettings(
+        device=hardware.stage_device,
+        threads=config.stage_threads or cpu_count(),
+        prefill_chunk_tokens=config.prefill_chunk_tokens,
+        bind_host=config.bind_host,
+        advertise_host=advertised_host(config.bind_host, config.ring_advertise_host, config.leader),
+    )
+    notifier = ServiceNotifier(environ)
+    loader = Loader(table, SliceFetcher(transfer, ModelCache(config.model_cache), clock), settings)
+    link = LeaderLink(
+        dial=lambda: dial(config.leader),
+        introduction=_introduction(config, state.identity()),
+        hardware=hardware,
+        table=table,
+        loader=loader,
+        replies=ReplyServer(table, config.in_flight_max, clock),
+        clock=clock,
+        relay_default=config.relay or config.leader,
+        on_credential=transfer.present,
+        on_state=notifier.status,
+    )
+    return Fellow(link, table, host, transfer_channel, notifier)
+
+
+def _introduction(config: FellowConfig, identity: str) -> Introduction:
+    offer = Offer(
+        loaded_models_max=config.loaded_models_max,
+        in_flight_max=config.in_flight_max,
+        listens=bool(config.bind_host),
+        frame_bytes_max=FRAME_BYTES_MAX,
+        model_types=tuple(SERVED_MODEL_TYPES),
+    )
+    declared = declare_capabilities(offer, config.withheld, known_capabilities())
+    return Introduction(
+        identity=identity,
+        name=config.name or socket.gethostname(),
+        join_token=config.join_token,
+        version=importlib.metadata.version("silentswarm"),
+        capabilities=capabilities_to_proto(declared),
+    )
+
+
+async def serve(config: FellowConfig, state: StateFolder, environ: Mapping[str, str]) -> None:
+    """Run until SIGTERM or SIGINT, then give everything back."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await compose(config, state, environ).run(stop)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The few flags; everything else is an environment variable, listed by --help."""
+    listed = "\n".join(
+        f"  {name}\n      {meaning}{_default_of(name)}" for name, meaning in variables(FellowConfig).items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="swarm-fellow",
+        description="Lends this machine to a swarm: joins a leader and serves the stages it is given.",
+        epilog=f"environment variables:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--leader", metavar="HOST:PORT", help="the leader's gRPC port (SWARM_LEADER)")
+    parser.add_argument("--join-token", metavar="TOKEN", help="token to join with (SWARM_JOIN_TOKEN)")
+    parser.add_argument("--name", help="name of this machine for people (SWARM_FELLOW_NAME)")
+    parser.add_argument(
+        "--state-dir", metavar="DIR", type=Path, help="folder for identity and logs (SWARM_FELLOW_STATE_DIR)"
+    )
+    return parser.parse_args(arguments)
+
+
+def _default_of(variable: str) -> str:
+    """The default in brackets, where there is one to show."""
+    default = next(field.default for field in fields(FellowConfig) if field.metadata.get("variable") == variable)
+    shown = int(default) if isinstance(default, bool) else default
+    return f" [{shown:g}]" if isinstance(shown, (int, float)) else f" [{shown}]" if shown else ""
+
+
+def main() -> None:
+    """The console script. Exits 0 after a stop, 2 when it cannot start, with one line that says why."""
+    arguments = parse_arguments(sys.argv[1:])
+    try:
+        config = read_config(
+            os.environ,
+            leader=arguments.leader,
+            join_token=arguments.join_token,
+            name=arguments.name,
+            state_dir=arguments.state_dir,
+        )
+        configure_logs("fellow", config.log_level, config.log_json)
+        with StateFolder(config.state_dir) as state:
+            asyncio.run(serve(config, state, dict(os.environ)))
+    except SwarmError as error:
+        print(f"swarm-fellow: {error.message}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What a fellow can be told by its environment, one frozen field a variable. Reads nothing itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from swarm_core.config import env, from_environment
+from swarm_core.errors import BadRequest
+from swarm_core.listen import check_bind_host, split_host_port
+
+STATE_DIR = Path("~/.silent-swarm/fellow")
+MODEL_CACHE = Path("~/.silent-swarm/models")
+IN_FLIGHT_LIMIT = 1024  # open replies a fellow could ever keep apart; guards against a mistyped variable
+
+
+@dataclass(frozen=True)
+class FellowConfig:
+    """Every SWARM_* variable a fellow reads."""
+
+    leader: str = env("SWARM_LEADER", "", "host:port of the leader's gRPC port; the only address a fellow dials itself")
+    join_token: str = env("SWARM_JOIN_TOKEN", "", "token that lets this machine join, when the leader asks for one")
+    name: str = env("SWARM_FELLOW_NAME", "", "name of this machine for people; default its host name")
+    state_dir: Path = env("SWARM_FELLOW_STATE_DIR", STATE_DIR, "identity, sockets and stage logs of this fellow")  # noqa: RUF009
+    model_cache: Path = env("SWARM_FELLOW_MODEL_CACHE", MODEL_CACHE, "downloaded model cache")  # noqa: RUF009
+    loaded_models_max: int = env(
+        "SWARM_MAX_LOADED_MODELS", 1, "models held at once; the oldest is evicted before one more starts"
+    )
+    idle_unload_s: float = env(
+        "SWARM_MODEL_IDLE_UNLOAD_S", 900.0, "seconds without a request after which a model is unloaded; 0 never"
+    )
+    prefill_chunk_tokens: int = env(
+        "SWARM_SERVE_PREFILL_CHUNK", 256, "prompt tokens per piece sent through the stages; 0 sends a prompt whole"
+    )
+    in_flight_max: int = env(
+        "SWARM_SERVE_MAX_IN_FLIGHT", 8, "requests a stage holds at once, served or waiting their turn"
+    )
+    ring_bind_host: str = env(
+        "SWARM_RING_BIND_HOST",
+        "127.0.0.1",
+        "interface the stages listen on for direct links; set but empty uses the relay alone",
+    )
+    ring_advertise_host: str = env(
+        "SWARM_RING_ADVERTISE_HOST",
+        "",
+        "host other machines dial for direct links; default the bind host, or the outward address when that is 0.0.0.0",
+    )
+    memory_mb: int = env(
+        "SWARM_FELLOW_MEMORY_MB", 0, "main memory this machine lends, in MiB; 0 lends what is available"
+    )
+    stage_threads: int = env("SWARM_STAGE_THREADS", 0, "compute threads of a stage; 0 is the number of processors")
+    stage_device: str = env(
+        "SWARM_STAGE_DEVICE", "", "'cpu' or 'cuda:0': where stages run; default the roomiest usable card, else cpu"
+    )
+    allow_insecure: bool = env(
+        "SWARM_ALLOW_INSECURE", False, "listen beyond this machine although there is no authentication yet"
+    )
+    log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
+    log_json: bool = env("SWARM_LOG_JSON", False, "write log lines as JSON")
+    relay: str = env("SWARM_RELAY", "", "host:port of a relay of its own; default the leader's address")
+    disable_capabilities: str = env(
+        "SWARM_FELLOW_DISABLE_CAPABILITIES",
+        "",
+        "comma separated capability fields not to declare (docs/capabilities.md), for staged rollouts and tests",
+    )
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Names of the capability fields not to declare."""
+        return frozenset(name.strip() for name in self.disable_capabilities.split(",") if name.strip())
+
+    @property
+    def bind_host(self) -> str:
+        """Host the stages listen on; empty when they do not listen."""
+        return "" if "direct_link" in self.withheld else self.ring_bind_host.strip("[]")
+
+
+def read_config(environ: Mapping[str, str], **overrides: object) -> FellowConfig:
+    """The configuration, checked; an override that is not None wins. Raises BadRequest naming the variable."""
+    if environ.get("SWARM_RING_BIND_HOST") == "":
+        overrides["ring_bind_host"] = ""  # elsewhere empty means unset; here it is the way to say "do not listen"
+    config = from_environment(FellowConfig, environ, **overrides)
+    config = replace(config, state_dir=config.state_dir.expanduser(), model_cache=config.model_cache.expanduser())
+    check_config(config)
+    return config
+
+
+def check_config(config: FellowConfig) -> None:
+    """Refuse what cannot work, naming the variable and what it must be. Raises BadRequest."""
+    if not config.leader:
+        raise BadRequest(
+            "no leader to join: pass --leader HOST:PORT or set SWARM_LEADER (its gRPC port, 50551 by default)",
+            field="SWARM_LEADER",
+        )
+    split_host_port(config.leader)
+    if config.relay:
+        split_host_port(config.relay)
+    if config.bind_host:
+        check_bind_host(config.bind_host, config.allow_insecure)
+    _check_range("SWARM_MAX_LOADED_MODELS", config.loaded_models_max, 1, 64)
+    _check_range("SWARM_MODEL_IDLE_UNLOAD_S", config.idle_unload_s, 0, 10**9)
+    _check_range("SWARM_SERVE_PREFILL_CHUNK", config.prefill_chunk_tokens, 0, 2**31 - 1)
+    _check_range("SWARM_SERVE_MAX_IN_FLIGHT", config.in_flight_max, 1, IN_FLIGHT_LIMIT)
+    _check_range("SWARM_FELLOW_MEMORY_MB", config.memory_mb, 0, 2**30)
+    _check_range("SWARM_STAGE_THREADS", config.stage_threads, 0, 1024)
+    device, _, card = config.stage_device.partition(":")
+    if config.stage_device not in ("", "cpu") and not (device == "cuda" and card.isdigit()):
+        raise BadRequest(
+            f"SWARM_STAGE_DEVICE={config.stage_device!r} is not a device; use cpu, or cuda:0 for the first card",
+            field="SWARM_STAGE_DEVICE",
+        )
+
+
+def _check_range(variable: str, number: float, lowest: float, highest: float) -> None:
+    if not lowest <= number <= highest:
+        raise BadRequest(f"{variable}={number:g} must be from {lowest:g} to {highest:g}", field=variable)

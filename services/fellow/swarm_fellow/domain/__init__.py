@@ -1,0 +1,1 @@
+"""A fellow's decisions: numbers in, choice out. No clock, no I/O, no protobuf."""

@@ -1,0 +1,59 @@
+"""Which capabilities a fellow declares, and with which numbers. Pure: names and numbers, no protobuf."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from swarm_core.errors import BadRequest
+
+WIRE_VERSION_MIN = 1
+WIRE_VERSION_MAX = 1
+WIRE_DTYPES = ("F32", "F16", "BF16")
+STAGE_COUNT_MAX = 16
+
+# Capability field -> its parameters; the field's presence is the declaration.
+Declaration = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What this fellow has to offer.
+
+    listens: its stages listen for direct links. frame_bytes_max: largest frame accepted, in bytes.
+    """
+
+    loaded_models_max: int
+    in_flight_max: int
+    listens: bool
+    frame_bytes_max: int
+    model_types: tuple[str, ...]
+
+
+def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collection[str]) -> Declaration:
+    """Everything this build can do, less what the operator withholds.
+
+    known: every capability name of the contract, so that a mistyped one is not taken for withheld.
+    Raises BadRequest for a withheld name that does not exist.
+    """
+    strangers = sorted(set(withheld) - set(known))
+    if strangers:
+        raise BadRequest(
+            f"SWARM_FELLOW_DISABLE_CAPABILITIES names {', '.join(strangers)}; the names are {', '.join(sorted(known))}",
+            field="SWARM_FELLOW_DISABLE_CAPABILITIES",
+        )
+    declared: dict[str, Mapping[str, object]] = {
+        "wire": {
+            "version_min": WIRE_VERSION_MIN,
+            "version_max": WIRE_VERSION_MAX,
+            "frame_bytes_max": offer.frame_bytes_max,
+            "dtypes": WIRE_DTYPES,
+        },
+        "ping": {},
+        "serve": {"loaded_models_max": offer.loaded_models_max, "model_types": offer.model_types},
+        "serve_one_stage": {},
+        "serve_n_stage": {"stage_count_max": STAGE_COUNT_MAX},
+        "serve_concurrent": {"in_flight_max": offer.in_flight_max},
+        "serve_rewire": {},
+    }
+    if offer.listens:
+        declared["direct_link"] = {}
+    return {name: parameters for name, parameters in declared.items() if name not in withheld}

@@ -1,0 +1,154 @@
+"""One LOAD: fetch the slice, make room, start the process, build. Undone whole when any step fails."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
+from swarm_core.errors import BadRequest, Cancelled, Conflict, LoadFailed, Reason, SwarmError
+from swarm_core.listen import join_host_port
+
+from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
+from swarm_fellow.host.fetch import FetchedSlice, SliceFetcher
+from swarm_fellow.rpc.convert import describe_stage
+
+log = structlog.get_logger()
+
+# Told (step, done, total); bytes for "fetch" and "weights".
+LoadProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """What every stage of this machine is told. advertise_host: what peers dial; bind_host empty: no listening."""
+
+    device: str
+    threads: int
+    prefill_chunk_tokens: int
+    bind_host: str
+    advertise_host: str
+
+
+class Loader:
+    """Loads stages, one load a placement at a time."""
+
+    def __init__(self, table: StageTable, fetcher: SliceFetcher, settings: StageSettings) -> None:
+        self._table = table
+        self._fetcher = fetcher
+        self._settings = settings
+        self._loading: dict[str, asyncio.Task[link_pb2.LoadDone]] = {}
+        self._called_off: set[asyncio.Task] = set()
+
+    async def load(self, spec: stage_pb2.StageSpec, listen: bool, progress: LoadProgress) -> link_pb2.LoadDone:
+        """Fetch, start and build one stage; the placement that is held already answers at once.
+
+        Raises what SliceFetcher.fetch raises, LoadFailed or StageFailed with what the process said, Conflict (another
+        stage of this placement is here), Cancelled (unloaded meanwhile). Cancelling it undoes it.
+        """
+        held = self._table.find(spec.placement_id)
+        if held:
+            return _answer_again(held, spec)
+        if spec.placement_id in self._loading:
+            raise Conflict(f"placement {spec.placement_id} is being loaded already", placement=spec.placement_id)
+        if not spec.placement_id or not spec.model_id:
+            raise BadRequest("a stage needs a placement and a model", field="spec")
+        work = asyncio.create_task(self._load(spec, listen, progress))
+        self._loading[spec.placement_id] = work
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if work in self._called_off:
+                raise Cancelled(f"{describe_stage(spec)} was unloaded while it was loading") from None
+            raise
+        finally:
+            self._called_off.discard(work)
+            del self._loading[spec.placement_id]
+
+    async def call_off(self, placement_id: str | None = None) -> None:
+        """Give up the load of a placement, or every load; their stages are left to StageTable.end_placement."""
+        loads = [work for key, work in self._loading.items() if placement_id in (None, key)]
+        for work in loads:
+            self._called_off.add(work)
+            work.cancel()
+        if loads:
+            await asyncio.wait(loads)
+
+    async def _load(self, spec: stage_pb2.StageSpec, listen: bool, progress: LoadProgress) -> link_pb2.LoadDone:
+        log.info("load begins", stage=describe_stage(spec))
+        fetched = await self._fetcher.fetch(
+            spec.model_id,
+            spec.manifest_sha256,
+            spec.layer_start,
+            spec.layer_stop,
+            lambda done, total: progress("fetch", done, total),
+        )
+        stage = await self._table.admit(spec)
+        try:
+            loaded = await self._build(stage, fetched, listen, progress)
+            done = link_pb2.LoadDone(
+                weight_bytes=loaded.weight_bytes,
+                fetched_bytes=fetched.fetched_bytes,
+                kv_tokens_measured=loaded.kv_tokens_measured,
+            )
+            if loaded.ring_port:
+                done.ring_addresses.append(join_host_port(self._settings.advertise_host, loaded.ring_port))
+            self._table.mark_loaded(stage, done)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._table.begin_end(stage, "was given up")  # the result is due now; the end goes on by itself
+                raise
+            why = await self._why(stage, error)
+            await self._table.end(stage, "failed to load")
+            if why is error:
+                raise
+            raise why from error
+        log.info("load done", stage=describe_stage(spec), fetched_bytes=done.fetched_bytes)
+        return done
+
+    async def _build(
+        self, stage: HeldStage, fetched: FetchedSlice, listen: bool, progress: LoadProgress
+    ) -> rpc_pb2.Loaded:
+        request = rpc_pb2.LoadRequest(
+            spec=stage.spec,
+            model_dir=str(fetched.model_dir.absolute()),
+            tensor_files={name: str(path.absolute()) for name, path in fetched.tensor_files.items()},
+            device=self._settings.device,
+            threads=self._settings.threads,
+            prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
+            ring_bind_host=self._settings.bind_host if listen else "",
+        )
+        async for event in stage.client().load(request):
+            if event.WhichOneof("event") == "loaded":
+                return event.loaded
+            progress(event.progress.step, event.progress.done, event.progress.total)
+        raise AssertionError("StageClient.load ends with `loaded` or raises")
+
+    async def _why(self, stage: HeldStage, error: Exception) -> Exception:
+        """What to tell about a failed build: its own reason, or how its process ended."""
+        if stage.state is StageState.ENDING and isinstance(error, SwarmError):
+            return LoadFailed(f"{describe_stage(stage.spec)} {stage.end_reason} before it was loaded")
+        if not isinstance(error, SwarmError) or error.why is not Reason.UNAVAILABLE or stage.process is None:
+            return error
+        try:
+            how = await asyncio.wait_for(stage.process.wait(), 2.0)
+        except TimeoutError:
+            how = f"stopped answering: {error.message}"
+        return LoadFailed(
+            f"the process of {describe_stage(stage.spec)} {how}",
+            stage=stage.spec.stage_index,
+            model=stage.spec.model_id,
+        )
+
+
+def _answer_again(held: HeldStage, spec: stage_pb2.StageSpec) -> link_pb2.LoadDone:
+    """The answer of the first load, with nothing fetched. Raises Conflict when it was another stage."""
+    same = ("model_id", "stage_index", "stage_count", "layer_start", "layer_stop", "manifest_sha256")
+    if any(getattr(held.spec, name) != getattr(spec, name) for name in same):
+        raise Conflict(f"this fellow holds {describe_stage(held.spec)}", placement=spec.placement_id)
+    answer = link_pb2.LoadDone()
+    answer.CopyFrom(held.loaded)
+    answer.fetched_bytes = 0
+    return answer

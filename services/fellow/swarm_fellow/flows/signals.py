@@ -1,0 +1,175 @@
+"""Signals of one connection: each runs as a task within its time and gets exactly one result. Decides by kind alone."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
+from swarm_core.errors import BadRequest, DeadlinePassed, ModelNotReady, Overloaded, StaleEpoch, SwarmError
+
+from swarm_fellow.flows.load import Loader
+from swarm_fellow.flows.stages import HeldStage, StageTable
+from swarm_fellow.rpc.convert import describe_stage, failure_to_proto
+
+log = structlog.get_logger()
+
+SIGNALS_AT_ONCE_MAX = 64
+SIGNALS_REMEMBERED = 1024  # for "at most once per connection"; a leader repeats at once or never
+PROGRESS_INTERVAL_S = 0.5
+CLOSE_S = 1.0
+ANSWER_MARGIN_S = 0.5  # of a signal's time, kept for the way back
+TIMEOUT_DEFAULT_S = 30.0  # for a signal that names none
+STEP_WAITING = "starting"
+
+# Takes a message for the leader; False when it was not taken because the link is full.
+Send = Callable[[link_pb2.ConnectRequest], bool]
+
+
+class SignalRunner:
+    """Runs the signals of one connection. relay_default: the relay to use when a WIRE names none."""
+
+    def __init__(self, table: StageTable, loader: Loader, relay_default: str, send: Send) -> None:
+        self._table = table
+        self._loader = loader
+        self._relay_default = relay_default
+        self._send = send
+        self._tasks: set[asyncio.Task] = set()
+        self._seen: deque[int] = deque(maxlen=SIGNALS_REMEMBERED)
+        self._kinds = {
+            "load": self._load,
+            "unload": self._unload,
+            "wire": self._wire,
+            "probe": self._probe,
+            "stop": self._stop,
+            "ping": self._ping,
+        }
+
+    def start(self, signal: link_pb2.Signal) -> None:
+        """Begin a signal; one seen before on this connection is ignored."""
+        if signal.signal_id in self._seen:
+            return
+        self._seen.append(signal.signal_id)
+        if len(self._tasks) >= SIGNALS_AT_ONCE_MAX:
+            refusal = Overloaded(f"{SIGNALS_AT_ONCE_MAX} signals run already on this fellow")
+            self._answer(signal, link_pb2.SignalResult(failure=failure_to_proto(refusal)))
+            return
+        task = asyncio.create_task(self._run(signal))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """The connection is over: undo loads that run; nobody waits for results any more."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)  # the rest ends by itself; its stages are not held
+
+    async def _run(self, signal: link_pb2.Signal) -> None:
+        kind = signal.WhichOneof("kind")
+        allowed_s = signal.timeout_ms / 1000 or TIMEOUT_DEFAULT_S
+        steps = _Steps(signal.signal_id, self._send)
+        try:
+            if kind not in self._kinds:
+                raise BadRequest("this fellow does not know this kind of signal; update it", field="kind")
+            async with asyncio.timeout(max(allowed_s - ANSWER_MARGIN_S, allowed_s / 2)) as allowance:
+                steps.deadline_s = allowance.when() or 0.0
+                result = await self._kinds[kind](getattr(signal, kind), steps)
+        except SwarmError as error:
+            log.warning("signal failed", kind=kind, why=error.message)
+            result = link_pb2.SignalResult(failure=failure_to_proto(error))
+        except TimeoutError:
+            late = DeadlinePassed(f"{(kind or '').upper()} took longer than {allowed_s:g} s; it was at {steps.step!r}")
+            result = link_pb2.SignalResult(failure=failure_to_proto(late))
+        except Exception as error:
+            log.error("signal failed by a bug of ours", kind=kind, exc_info=error)
+            words = SwarmError(f"internal error on the fellow: {type(error).__name__}; see its log")
+            result = link_pb2.SignalResult(failure=failure_to_proto(words))
+        self._answer(signal, result)
+
+    def _answer(self, signal: link_pb2.Signal, result: link_pb2.SignalResult) -> None:
+        result.signal_id = signal.signal_id
+        self._send(link_pb2.ConnectRequest(result=result))
+
+    async def _load(self, signal: link_pb2.LoadSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        return link_pb2.SignalResult(load=await self._loader.load(signal.spec, signal.listen, steps.report))
+
+    async def _unload(self, signal: link_pb2.UnloadSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        await self._loader.call_off(signal.placement_id)
+        await self._table.end_placement(signal.placement_id)
+        return _acknowledged()
+
+    async def _stop(self, signal: link_pb2.StopSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        await self._loader.call_off()
+        await self._table.end_all()
+        return _acknowledged()
+
+    async def _ping(self, signal: link_pb2.PingSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        return _acknowledged()
+
+    async def _wire(self, signal: link_pb2.WireSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        stage = self._held(signal.placement_id)
+        if signal.epoch < stage.spec.epoch:
+            raise StaleEpoch(
+                f"{describe_stage(stage.spec)} is at epoch {stage.spec.epoch}, not {signal.epoch}",
+                held_epoch=stage.spec.epoch,
+                epoch=signal.epoch,
+            )
+        stage.spec.epoch = signal.epoch  # from here on replies of the older epoch are refused
+        steps.step = "waiting for the next stage"
+        answer = await stage.client().wire(
+            rpc_pb2.WireRequest(
+                epoch=signal.epoch,
+                route=signal.route,
+                next_addresses=signal.next_addresses,
+                relay_address=signal.relay_address or self._relay_default,
+                previous_route=signal.previous_route,
+                timeout_ms=int(steps.remaining_s() * 1000),
+            )
+        )
+        return link_pb2.SignalResult(wire=link_pb2.WireDone(connected=answer.connected, failure=answer.failure))
+
+    async def _probe(self, signal: link_pb2.ProbeSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        stage = self._held(signal.placement_id)
+        steps.step = "waiting for the lap"
+        lap = await stage.client().probe(steps.remaining_s())
+        return link_pb2.SignalResult(probe=link_pb2.ProbeDone(lap_ms=lap.lap_ms, stage_ms=lap.stage_ms))
+
+    def _held(self, placement_id: str) -> HeldStage:
+        stage = self._table.find(placement_id)
+        if stage is None:
+            raise ModelNotReady(
+                f"this fellow holds no loaded stage of placement {placement_id}", placement=placement_id
+            )
+        return stage
+
+
+class _Steps:
+    """Where a signal is: told to the leader at most every 0.5 s, and kept for the words of a passed deadline."""
+
+    def __init__(self, signal_id: int, send: Send) -> None:
+        self.step = STEP_WAITING
+        self.deadline_s = 0.0
+        self._signal_id = signal_id
+        self._send = send
+        self._told_s = float("-inf")
+
+    def remaining_s(self) -> float:
+        """What is left for the stage, in seconds, less a margin for its answer."""
+        left_s = self.deadline_s - asyncio.get_running_loop().time()
+        return max(left_s - ANSWER_MARGIN_S, left_s / 2, 0.05)
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Say how far it is; a new step is told at once."""
+        now_s = time.monotonic()
+        if step == self.step and now_s - self._told_s < PROGRESS_INTERVAL_S:
+            return
+        self.step, self._told_s = step, now_s
+        progress = link_pb2.SignalProgress(signal_id=self._signal_id, step=step, done=done, total=total)
+        self._send(link_pb2.ConnectRequest(progress=progress))
+
+
+def _acknowledged() -> link_pb2.SignalResult:
+    return link_pb2.SignalResult(acknowledged=link_pb2.Acknowledged())

@@ -1,0 +1,244 @@
+"""The stages this machine holds: room for one more, their ends, crashes and idling. Loads and serves nothing."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import structlog
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.errors import Conflict, LoadFailed, SwarmError
+
+from swarm_fellow.domain.capacity import Occupant, choose_evicted
+from swarm_fellow.domain.idle import is_reapable, reap_interval_s
+from swarm_fellow.host.stage_process import StageHost, StageProcess
+from swarm_fellow.rpc.convert import describe_stage, stage_event
+
+log = structlog.get_logger()
+
+REFRESH_TIMEOUT_S = 1.0  # a stage that does not answer in time is reported with its last figures
+FAULTS_RETRY_S = 0.5
+
+# Told of every end and every broken link that no signal asked for.
+EventSink = Callable[[link_pb2.ConnectRequest], object]
+
+
+class StageState(StrEnum):
+    """Where a held stage stands."""
+
+    LOADING = "loading"
+    LOADED = "loaded"
+    ENDING = "ending"
+
+
+@dataclass(eq=False)
+class HeldStage:
+    """One stage and its process.
+
+    status: the newest figures; status.spec is the spec with the current epoch. is_reported: heartbeats carry it, from
+    the end of its load until its memory is back. started: its process answers, or could not be started.
+    end_kind: what to tell the leader at the end, when no signal asked for it.
+    """
+
+    status: stage_pb2.StageStatus
+    order: int
+    process: StageProcess | None = None
+    state: StageState = StageState.LOADING
+    loaded: link_pb2.LoadDone = field(default_factory=link_pb2.LoadDone)
+    is_reported: bool = False
+    has_crashed: bool = False
+    end_reason: str = ""
+    end_kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    replies_open: int = 0
+    watchers: list[asyncio.Task] = field(default_factory=list)
+    ending: asyncio.Task | None = None
+
+    @property
+    def spec(self) -> stage_pb2.StageSpec:
+        """What it holds, with the current epoch."""
+        return self.status.spec
+
+    def client(self):
+        """The client of its process."""
+        assert self.process is not None
+        return self.process.client
+
+
+class StageTable:
+    """Every stage held, by placement; at most one a placement. Belongs to one event loop.
+
+    loaded_models_max: placements held at once. idle_unload_s: 0 never unloads.
+    """
+
+    def __init__(self, host: StageHost, loaded_models_max: int, idle_unload_s: float) -> None:
+        self._host = host
+        self._loaded_models_max = loaded_models_max
+        self._idle_unload_s = idle_unload_s
+        self._stages: dict[str, HeldStage] = {}
+        self._admitting = asyncio.Lock()
+        self._starts = 0
+        self.on_event: EventSink = lambda event: None
+
+    def find(self, placement_id: str) -> HeldStage | None:
+        """The loaded stage of a placement."""
+        stage = self._stages.get(placement_id)
+        return stage if stage and stage.state is StageState.LOADED else None
+
+    def loaded(self) -> list[HeldStage]:
+        """Stages that are loaded and stay."""
+        return [stage for stage in self._stages.values() if stage.state is StageState.LOADED]
+
+    def statuses(self) -> list[stage_pb2.StageStatus]:
+        """Newest known figures of every stage for a heartbeat: all that were loaded and whose end was not told yet."""
+        return [stage.status for stage in self._stages.values() if stage.is_reported]
+
+    async def admit(self, spec: stage_pb2.StageSpec) -> HeldStage:
+        """Make room, oldest out first, and start a process for a stage. Raises Conflict, StageFailed.
+
+        The stage is LOADING until mark_loaded; the caller ends it when its load fails.
+        """
+        async with self._admitting:
+            present = self._stages.get(spec.placement_id)
+            if present and present.state is StageState.ENDING:
+                await self.end(present)
+            elif present:
+                raise Conflict(
+                    f"{describe_stage(present.spec)} is {present.state} already", placement=spec.placement_id
+                )
+            occupants = [Occupant(placement_id, held.order) for placement_id, held in self._stages.items()]
+            victims = [self._stages[pid] for pid in choose_evicted(occupants, self._loaded_models_max)]
+            for victim in victims:
+                await self.end(victim, f"made room for {spec.model_id}", link_pb2.STAGE_EVENT_KIND_EVICTED)
+            self._starts += 1
+            stage = HeldStage(stage_pb2.StageStatus(spec=spec), self._starts)
+            self._stages[spec.placement_id] = stage
+        label = f"{spec.model_id.replace('/', '--')}-stage-{spec.stage_index}"
+        try:
+            stage.process = await self._host.start(label)
+        except BaseException:
+            self._forget(stage)
+            raise
+        finally:
+            stage.started.set()
+        if stage.state is StageState.ENDING:  # evicted while its process was starting
+            await self.end(stage)
+            raise LoadFailed(f"{describe_stage(spec)} {stage.end_reason} before it was loaded")
+        return stage
+
+    def mark_loaded(self, stage: HeldStage, done: link_pb2.LoadDone) -> None:
+        """The load is over: the stage takes replies and is watched. Raises LoadFailed when it is ending."""
+        if stage.state is not StageState.LOADING:
+            raise LoadFailed(f"{describe_stage(stage.spec)} {stage.end_reason or 'ended'} before it was loaded")
+        stage.loaded.CopyFrom(done)
+        stage.state = StageState.LOADED
+        stage.is_reported = True
+        stage.watchers = [asyncio.create_task(self._watch_exit(stage)), asyncio.create_task(self._watch_faults(stage))]
+
+    def begin_end(
+        self, stage: HeldStage, reason: str = "was unloaded", kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
+    ) -> asyncio.Task[None]:
+        """Take a stage out of service now and end its process within 10 s; a second call joins the first.
+
+        kind: the event to tell the leader once the memory is back, when no signal asked for the end.
+        """
+        if stage.ending is None:
+            if stage.state is StageState.LOADED:
+                stage.end_kind = kind
+            stage.state, stage.end_reason = StageState.ENDING, reason
+            stage.ending = asyncio.create_task(self._finish(stage))
+        return stage.ending
+
+    async def end(
+        self, stage: HeldStage, reason: str = "was unloaded", kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
+    ) -> None:
+        """begin_end, and wait until the memory is back. The end goes on when the caller is cancelled."""
+        await asyncio.shield(self.begin_end(stage, reason, kind))
+
+    async def end_all(self) -> None:
+        """End every stage."""
+        await asyncio.gather(*(self.end(stage, "was stopped") for stage in list(self._stages.values())))
+
+    async def end_placement(self, placement_id: str) -> None:
+        """End the stage of a placement, loading or loaded; fine when there is none."""
+        stage = self._stages.get(placement_id)
+        if stage:
+            await self.end(stage)
+
+    async def refresh(self) -> None:
+        """Ask every loaded stage for its figures, all at once, for at most 1 s."""
+        await asyncio.gather(*(self._refresh(stage) for stage in self.loaded()))
+
+    async def reap_idle(self) -> None:
+        """Unload what is idle, for ever. Returns at once when that is switched off."""
+        while self._idle_unload_s > 0:
+            await asyncio.sleep(reap_interval_s(self._idle_unload_s))
+            await asyncio.gather(*(self._reap(stage) for stage in self.loaded()))
+
+    async def _reap(self, stage: HeldStage) -> None:
+        if not await self._refresh(stage) or stage.state is not StageState.LOADED:
+            return
+        # From here to end() nothing is awaited, so no reply can slip in between.
+        figures = stage.status
+        if is_reapable(figures.idle_s, figures.sessions, stage.replies_open, self._idle_unload_s):
+            reason = f"was unloaded after {figures.idle_s:.0f} s without a request"
+            await self.end(stage, reason, link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED)
+
+    async def _finish(self, stage: HeldStage) -> None:
+        for watcher in stage.watchers:
+            watcher.cancel()
+        await stage.started.wait()  # StageHost.start has its own deadline
+        if stage.process is not None:
+            await self._host.stop(stage.process)
+        # Forgotten and told in one step: no heartbeat in between can lack a stage whose end is not told yet.
+        self._forget(stage)
+        if stage.end_kind:
+            self._report(stage, stage.end_kind, stage.end_reason)
+        log.info("stage ended", stage=describe_stage(stage.spec), why=stage.end_reason)
+
+    def _forget(self, stage: HeldStage) -> None:
+        if self._stages.get(stage.spec.placement_id) is stage:
+            del self._stages[stage.spec.placement_id]
+
+    async def _refresh(self, stage: HeldStage) -> bool:
+        try:
+            async with asyncio.timeout(REFRESH_TIMEOUT_S):
+                status = await stage.client().status()
+        except (SwarmError, TimeoutError):
+            return False
+        if status.spec.placement_id == stage.spec.placement_id:
+            status.spec.epoch = max(status.spec.epoch, stage.spec.epoch)
+            stage.status = status
+        return True
+
+    async def _watch_exit(self, stage: HeldStage) -> None:
+        assert stage.process is not None
+        await self._crashed(stage, await stage.process.wait())
+
+    async def _watch_faults(self, stage: HeldStage) -> None:
+        """Links that break are told; an engine that breaks ends the process."""
+        while stage.state is StageState.LOADED and stage.process and not stage.process.has_ended:
+            try:
+                async for fault in stage.client().watch_faults():
+                    if fault.kind == "engine":
+                        await self._crashed(stage, f"had an engine fault: {fault.message}")
+                        return
+                    if fault.kind == "link" and fault.epoch >= stage.spec.epoch:
+                        self._report(stage, link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, fault.message)
+            except SwarmError as error:
+                log.debug("fault watch broke off", stage=describe_stage(stage.spec), why=error.message)
+            await asyncio.sleep(FAULTS_RETRY_S)
+
+    async def _crashed(self, stage: HeldStage, how: str) -> None:
+        """The end nobody asked for: told at once, and no longer in heartbeats, while what is left of it is ended."""
+        if stage.state is not StageState.LOADED:
+            return
+        log.error("stage crashed", stage=describe_stage(stage.spec), how=how)
+        stage.watchers = [watcher for watcher in stage.watchers if watcher is not asyncio.current_task()]
+        stage.is_reported, stage.has_crashed = False, True
+        self._report(stage, link_pb2.STAGE_EVENT_KIND_CRASHED, f"the process of {describe_stage(stage.spec)} {how}")
+        await self.end(stage, how)
+
+    def _report(self, stage: HeldStage, kind: int, message: str) -> None:
+        self.on_event(stage_event(stage.spec, kind, message))

@@ -1,0 +1,1 @@
+"""This machine: its hardware, identity, disk cache and child processes."""

@@ -1,0 +1,190 @@
+"""Stage processes: started by exec, watched, stopped, never left behind. Knows no model and no ring."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import structlog
+from swarm_core.errors import DiskFull, StageFailed, SwarmError
+
+from swarm_fellow.host.stage_log import StageLog
+from swarm_fellow.rpc.stage_client import StageClient
+
+log = structlog.get_logger()
+
+START_TIMEOUT_S = 60.0  # importing torch from a cold disk takes tens of seconds
+ASK_S = 3.0  # after Stop, before SIGTERM
+KILL_AFTER_S = 10.0  # after Stop, before SIGKILL
+LAST_WORDS_S = 1.0  # a grandchild could hold the pipe of an ended process open for ever
+SOCKET_POLL_S = 0.03
+SOCKET_PATH_MAX = 100  # the kernel allows 107 characters
+# A stage needs none of these: one is a secret, the others speak for the fellow.
+PRIVATE_VARIABLES = ("SWARM_JOIN_TOKEN", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+class StageProcess:
+    """One running stage process, its log and its client."""
+
+    def __init__(self, child: asyncio.subprocess.Process, socket: Path, stage_log: StageLog) -> None:
+        self._child = child
+        self._socket = socket
+        self._log = stage_log
+        self._reading = asyncio.create_task(stage_log.follow(child.stdout))
+        self.client = StageClient(str(socket))
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is over."""
+        return self._child.returncode is not None
+
+    async def wait(self) -> str:
+        """Wait for the end; returns how it ended, in words with the last lines it wrote."""
+        await self._child.wait()
+        await asyncio.wait({self._reading}, timeout=LAST_WORDS_S)
+        tail = self._log.tail()
+        return describe_exit(self._child.returncode or 0) + (f"; it last wrote:\n{tail}" if tail else "")
+
+    async def stop(self) -> None:
+        """Ask, then SIGTERM after 3 s, then SIGKILL after 10 s. Returns when the process is gone."""
+        if not self.has_ended:
+            with contextlib.suppress(SwarmError):
+                await self.client.stop()
+            await self._end_within(ASK_S, signal.SIGTERM)
+            await self._end_within(KILL_AFTER_S - ASK_S, signal.SIGKILL)
+        await self._child.wait()
+        await self._clean_up()
+
+    async def kill(self) -> None:
+        """End it at once. Returns when the process is gone."""
+        await self._end_within(0, signal.SIGKILL)
+        await self._child.wait()
+        await self._clean_up()
+
+    async def _end_within(self, seconds: float, otherwise: signal.Signals) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._child.wait(), seconds)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._child.send_signal(otherwise)
+
+    async def _clean_up(self) -> None:
+        await self.client.close()
+        self._reading.cancel()
+        if self._child.stdin:
+            self._child.stdin.close()
+        self._log.close()
+        self._socket.unlink(missing_ok=True)
+
+
+class StageHost:
+    """Starts stage processes and remembers every one until it is gone.
+
+    stage_command: program and arguments to which "--socket PATH" is added. environ: what children inherit.
+    state_dir: where sockets and logs lie; the caller holds its lock.
+    """
+
+    def __init__(self, stage_command: Sequence[str], state_dir: Path, environ: Mapping[str, str]) -> None:
+        self._command = tuple(stage_command)
+        self._logs = state_dir / "logs"
+        self._environ = {name: text for name, text in environ.items() if name not in PRIVATE_VARIABLES}
+        self._run_dir = _private_run_dir(state_dir)
+        self._alive: set[StageProcess] = set()
+        self._started = 0
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of the sockets."""
+        return self._run_dir
+
+    async def start(self, label: str) -> StageProcess:
+        """Start a process and wait until its socket answers, at most 60 s.
+
+        label: names its log, for people. Raises StageFailed with how it ended and what it wrote last.
+        """
+        self._started += 1
+        socket = self._run_dir / f"s{self._started}.sock"
+        stage_log = StageLog(self._logs / f"{label}.log")
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *self._command,
+                "--socket",
+                str(socket),
+                stdin=asyncio.subprocess.PIPE,  # held open and never written: its end tells the stage that we are gone
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=self._environ,
+            )
+        except OSError as error:
+            raise StageFailed(f"cannot start {self._command[0]}: {error.strerror}") from error
+        stage = StageProcess(child, socket, stage_log)
+        self._alive.add(stage)
+        try:
+            await self._wait_until_it_answers(stage, socket)
+        except BaseException:
+            await asyncio.shield(self._discard(stage))
+            raise
+        log.info("stage process started", pid=stage.pid, log=str(stage_log.path))
+        return stage
+
+    async def stop(self, stage: StageProcess) -> None:
+        """End one process; see StageProcess.stop."""
+        await stage.stop()
+        self._alive.discard(stage)
+
+    async def close(self) -> None:
+        """Kill whatever still runs and remove the sockets."""
+        await asyncio.gather(*(self._discard(stage) for stage in list(self._alive)))
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    async def _discard(self, stage: StageProcess) -> None:
+        await stage.kill()
+        self._alive.discard(stage)
+
+    async def _wait_until_it_answers(self, stage: StageProcess, socket: Path) -> None:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while not socket.exists():  # noqa: ASYNC240 - one stat of a local path
+                    if stage.has_ended:
+                        raise StageFailed(f"the stage process {await stage.wait()}")
+                    await asyncio.sleep(SOCKET_POLL_S)
+                await stage.client.wait_until_it_answers()
+        except TimeoutError:
+            raise StageFailed(
+                f"the stage process {stage.pid} did not answer on its socket within {START_TIMEOUT_S:g} s"
+            ) from None
+
+
+def describe_exit(returncode: int) -> str:
+    """How a process ended: "was ended by SIGKILL" or "exited with code 3"."""
+    if returncode >= 0:
+        return f"exited with code {returncode}"
+    try:
+        name = signal.Signals(-returncode).name
+    except ValueError:
+        name = f"signal {-returncode}"
+    hint = " (often the kernel, out of memory)" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"
+
+
+def _private_run_dir(state_dir: Path) -> Path:
+    """A folder only we can enter, with a path short enough for Unix sockets. Raises DiskFull."""
+    folder = state_dir.absolute() / "run"
+    try:
+        if len(str(folder / "s999999.sock")) >= SOCKET_PATH_MAX:
+            return Path(tempfile.mkdtemp(prefix="swarm-", dir="/tmp"))
+        shutil.rmtree(folder, ignore_errors=True)  # sockets of a killed predecessor; the state lock makes them ours
+        folder.mkdir(parents=True, mode=0o700)
+        os.chmod(folder, 0o700)  # noqa: PTH101 - whatever the umask
+    except OSError as error:
+        raise DiskFull(f"cannot make the folder for sockets under {state_dir}: {error.strerror}") from error
+    return folder

@@ -1,0 +1,75 @@
+"""Between our words and the contracts. Builds and reads messages; makes no call."""
+
+from collections.abc import Iterable
+
+from silentswarm.core.v1 import capabilities_pb2, generation_pb2, hardware_pb2, reason_pb2, stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.errors import SwarmError
+
+from swarm_fellow.domain.capabilities import Declaration
+from swarm_fellow.host.hardware import DeviceReading, MachineReading
+
+
+def known_capabilities() -> tuple[str, ...]:
+    """Every capability name of the contract."""
+    return tuple(capabilities_pb2.Capabilities.DESCRIPTOR.fields_by_name)
+
+
+def capabilities_to_proto(declared: Declaration) -> capabilities_pb2.Capabilities:
+    """A field for each declared capability; an empty one is still present."""
+    return capabilities_pb2.Capabilities(**{name: dict(parameters) for name, parameters in declared.items()})
+
+
+def devices_to_proto(devices: Iterable[DeviceReading]) -> list[hardware_pb2.Device]:
+    """Devices in our order; an unknown figure stays absent."""
+    return [
+        hardware_pb2.Device(
+            device_index=index,
+            kind=device.kind,
+            name=device.model,
+            memory_total_bytes=device.memory_total_bytes,
+            memory_free_bytes=device.memory_free_bytes,
+            compute_capability=device.compute_capability,
+            compute_dtype=device.compute_dtype,
+        )
+        for index, device in enumerate(devices)
+    ]
+
+
+def machine_to_proto(machine: MachineReading) -> hardware_pb2.Hardware:
+    """The machine as it registers."""
+    return hardware_pb2.Hardware(
+        hostname=machine.hostname,
+        platform=machine.platform,
+        cpu_count=machine.cpu_count,
+        memory_total_bytes=machine.memory_total_bytes,
+        devices=devices_to_proto(machine.devices),
+    )
+
+
+def failure_to_proto(error: SwarmError) -> link_pb2.SignalFailure:
+    """A failed signal."""
+    return link_pb2.SignalFailure(reason=_reason(error), message=error.message, metadata=error.facts)
+
+
+def failed_event(error: SwarmError, sequence: int) -> generation_pb2.GenerationEvent:
+    """The end of a reply without success."""
+    failed = generation_pb2.GenerationEvent.Failed(reason=_reason(error), message=error.message, metadata=error.facts)
+    return generation_pb2.GenerationEvent(sequence=sequence, failed=failed)
+
+
+def stage_event(spec: stage_pb2.StageSpec, kind: int, message: str) -> link_pb2.ConnectRequest:
+    """A stage's life changed without a signal."""
+    return link_pb2.ConnectRequest(stage_event=link_pb2.StageEvent(spec=spec, kind=kind, message=message))
+
+
+def describe_stage(spec: stage_pb2.StageSpec) -> str:
+    """A stage, for people and logs."""
+    return (
+        f"stage {spec.stage_index} of {spec.stage_count} of {spec.model_id} (layers {spec.layer_start} to "
+        f"{spec.layer_stop}, placement {spec.placement_id})"
+    )
+
+
+def _reason(error: SwarmError) -> int:
+    return reason_pb2.Reason.Value(f"REASON_{error.why.value}")

@@ -1,0 +1,60 @@
+"""Bytes of models from the leader. One deadline a read; retries are the fetcher's."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import grpc
+from silentswarm.fellow.v1 import transfer_pb2
+from silentswarm.fellow.v1.transfer_pb2_grpc import TransferStub
+from swarm_core.errors import DeadlinePassed
+from swarm_rpc.errors import error_of
+
+from swarm_fellow.host.fetch import Chunk, Wanted
+
+# Larger than the control link's limit, so that manifests of many experts fit; as another channel argument it also
+# gives transfers a TCP connection of their own, on which they cannot hold up tokens and heartbeats.
+TRANSFER_MESSAGE_BYTES_MAX = 32 * 2**20
+MANIFEST_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 30.0
+
+
+class TransferClient:
+    """The leader's Transfer service, as the fetcher's source."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = TransferStub(channel)
+        self._metadata: tuple[tuple[str, str], ...] = ()
+
+    def present(self, metadata: tuple[tuple[str, str], ...]) -> None:
+        """Present this on every later call."""
+        self._metadata = metadata
+
+    async def manifest(self, model_id: str) -> bytes:
+        """The manifest's JSON. Raises SwarmError."""
+        request = transfer_pb2.GetManifestRequest(model_id=model_id)
+        try:
+            answer = await self._stub.GetManifest(request, timeout=MANIFEST_TIMEOUT_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise error_of(error) from error
+        return answer.manifest_json
+
+    async def fetch(self, model_id: str, manifest_sha256: str, wanted: Sequence[Wanted]) -> AsyncGenerator[Chunk, None]:
+        """The bytes asked for, in order. Raises SwarmError; DeadlinePassed when 30 s bring nothing."""
+        request = transfer_pb2.FetchRequest(model_id=model_id, manifest_sha256=manifest_sha256)
+        for want in wanted:
+            named = {"tensor": want.name} if want.is_tensor else {"file": want.name}
+            request.items.append(transfer_pb2.FetchItem(**named, offset=want.offset))
+        call = self._stub.Fetch(request, metadata=self._metadata)
+        try:
+            while True:
+                async with asyncio.timeout(READ_TIMEOUT_S):
+                    chunk = await call.read()
+                if chunk is grpc.aio.EOF:
+                    return
+                yield Chunk(chunk.item, chunk.offset, chunk.data)
+        except grpc.RpcError as error:
+            raise error_of(error) from error
+        except TimeoutError:
+            raise DeadlinePassed(f"the leader sent nothing of {model_id} for {READ_TIMEOUT_S:g} s") from None
+        finally:
+            call.cancel()

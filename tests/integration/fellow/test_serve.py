@@ -1,0 +1,142 @@
+"""Replies over the inference link, from real stand-in stages: events, cancels, refusals, crashes."""
+
+from pathlib import Path
+
+from silentswarm.core.v1 import reason_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+
+from tests.integration.fellow.running_fellow import running_fellow
+from tests.integration.fellow.scripted_leader import FellowConnection, ScriptedLeader, TinyModel, eventually
+
+ONE = TinyModel()
+
+
+def sessions_of(fellow: FellowConnection) -> list[int]:
+    """Sessions the stage holds, by the newest heartbeat."""
+    return [status.sessions for status in fellow.stages()]
+
+
+async def test_events_of_replies_arrive_whole_and_in_order_also_side_by_side(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        for request_id in ("r1", "r2", "r3"):
+            stream.request(request_id, "count 200")
+        replies = [await stream.reply(request_id) for request_id in ("r1", "r2", "r3")]
+
+    assert stream.hello.fellow_id == "f1"
+    for reply in replies:
+        assert [event.sequence for event in reply] == list(range(1, 203))
+        assert reply[-1].done.completion_tokens == 200
+
+
+async def test_a_cancel_reaches_the_stage_and_nothing_follows(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever")
+        await eventually(lambda: sessions_of(fellow) == [1], "the stage has a session")
+        stream.cancel("r1")
+        stream.cancel("never-seen")
+        await eventually(lambda: sessions_of(fellow) == [0], "the stage ended the session")
+        seen = len(stream.events["r1"])
+        stream.request("r2", "count 2")
+        await stream.reply("r2")
+
+        assert len(stream.events["r1"]) == seen
+
+
+async def test_another_epoch_or_placement_is_failed_as_stale(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "count 1", epoch=2)
+        stream.request("r2", "count 1", placement_id="p9")
+        ends = [(await stream.reply(request_id))[-1] for request_id in ("r1", "r2")]
+
+    assert [(end.sequence, end.failed.reason) for end in ends] == [(1, reason_pb2.REASON_STALE_EPOCH)] * 2
+
+
+async def test_the_stage_s_own_refusal_keeps_its_reason_and_numbers(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "too-long")
+        end = (await stream.reply("r1"))[-1]
+
+    assert end.failed.reason == reason_pb2.REASON_CONTEXT_TOO_LONG
+    assert end.failed.metadata["needed_tokens"] == "9000"
+
+
+async def test_a_stage_that_dies_in_a_reply_fails_it_with_the_signal_and_the_next_sequence(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "die")
+        reply = await stream.reply("r1")
+        await eventually(lambda: fellow.events, "the crash was told")
+
+    assert reply[-1].failed.reason == reason_pb2.REASON_STAGE_FAILED
+    assert "SIGSEGV" in reply[-1].failed.message and "segmentation fault ahead" in reply[-1].failed.message
+    assert [event.sequence for event in reply] == list(range(1, len(reply) + 1))
+    assert fellow.events[0].kind == link_pb2.STAGE_EVENT_KIND_CRASHED
+
+
+async def test_an_unload_in_a_reply_fails_it_as_not_ready(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever")
+        await eventually(lambda: len(stream.events.get("r1", [])) > 3, "tokens came")
+        await fellow.ask(unload=link_pb2.UnloadSignal(placement_id="p1"))
+        end = (await stream.reply("r1"))[-1]
+
+    assert end.failed.reason == reason_pb2.REASON_MODEL_NOT_READY
+    assert not fellow.events
+
+
+async def test_replies_beyond_the_limit_are_refused_and_a_cancel_frees_a_place_at_once(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_SERVE_MAX_IN_FLIGHT="2"):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever")
+        stream.request("r2", "forever")
+        stream.request("r3", "count 1")
+        refused = (await stream.reply("r3"))[-1]
+        stream.cancel("r1")
+        stream.request("r4", "count 1")
+        served = (await stream.reply("r4"))[-1]
+
+    assert refused.failed.reason == reason_pb2.REASON_OVERLOADED
+    assert served.HasField("done")
+
+
+async def test_a_broken_inference_link_ends_its_replies_and_is_opened_again(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever")
+        await eventually(lambda: sessions_of(fellow) == [1], "the stage has a session")
+        stream.down.put_nowait(None)
+        await eventually(lambda: sessions_of(fellow) == [0], "the stage ended the session")
+        second = await leader.stream(2)
+        second.request("r2", "count 2")
+        reply = await second.reply("r2")
+
+    assert reply[-1].HasField("done") and len(leader.connections) == 1

@@ -1,0 +1,204 @@
+"""Stages over their whole life, with real processes: load, evict, idle, crash, stop."""
+
+import os
+import signal
+from pathlib import Path
+
+from silentswarm.core.v1 import reason_pb2, stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+
+from tests.integration.fellow.running_fellow import running_fellow, stage_pids
+from tests.integration.fellow.scripted_leader import ScriptedLeader, TinyModel, eventually
+
+ONE, TWO = TinyModel("tiny/one"), TinyModel("tiny/two")
+
+
+async def test_a_loaded_stage_says_where_it_listens_and_what_it_holds(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow = await leader.connection()
+        done = await fellow.load(ONE.spec("p1"), listen=True)
+        again = await fellow.load(ONE.spec("p1"), listen=True)
+        steps = [progress.step for progress in fellow.progress]
+
+    held = [name for name in ONE.tensors if name.startswith(("model.layers.0", "model.layers.1", "model.embed"))]
+    assert done.weight_bytes == sum(len(ONE.tensors[name]) for name in held)
+    assert list(done.ring_addresses) == ["127.0.0.1:4242"] and done.kv_tokens_measured == 2
+    assert steps[0] == "fetch" and "build" in steps
+    assert again.weight_bytes == done.weight_bytes and again.fetched_bytes == 0
+
+
+async def test_a_second_model_evicts_the_oldest_before_it_starts(tmp_path: Path):
+    leader = ScriptedLeader(ONE, TWO)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        await fellow.load(TWO.spec("p2"))
+        pids = stage_pids()
+        await eventually(lambda: fellow.events, "the eviction was told")
+        await eventually(lambda: [s.spec.placement_id for s in fellow.stages()] == ["p2"], "only the new one is held")
+
+    assert len(pids) == 1
+    assert [(event.spec.placement_id, event.kind) for event in fellow.events] == [
+        ("p1", link_pb2.STAGE_EVENT_KIND_EVICTED)
+    ]
+
+
+async def test_two_models_stay_when_two_are_allowed(tmp_path: Path):
+    leader = ScriptedLeader(ONE, TWO)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_MAX_LOADED_MODELS="2"):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        await fellow.load(TWO.spec("p2"))
+        await eventually(lambda: len(fellow.stages()) == 2, "both are held")
+        stopped = await fellow.ask(stop=link_pb2.StopSignal())
+        pids_after_stop = stage_pids()
+        pong = await fellow.ask(ping=link_pb2.PingSignal())
+
+    assert stopped.HasField("acknowledged") and pids_after_stop == []
+    assert pong.HasField("acknowledged") and len(leader.connections) == 1
+    assert not fellow.events
+
+
+async def test_an_idle_model_is_unloaded_but_never_during_a_generation(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_MODEL_IDLE_UNLOAD_S="1.0"):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever")
+        await eventually(lambda: len(stream.events.get("r1", [])) > 100, "it generated for longer than the idle limit")
+        assert len(stage_pids()) == 1 and not fellow.events
+        stream.cancel("r1")
+        await eventually(lambda: fellow.events, "the idle stage was unloaded")
+        await eventually(lambda: not fellow.stages(), "heartbeats no longer carry it")
+        assert stage_pids() == []
+
+    assert fellow.events[0].kind == link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED
+
+
+async def test_a_killed_stage_is_an_event_with_the_signal_and_the_fellow_loads_again(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        os.kill(stage_pids()[0], signal.SIGKILL)
+        await eventually(lambda: fellow.events, "the crash was told")
+        await fellow.load(ONE.spec("p2"))
+
+    assert fellow.events[0].kind == link_pb2.STAGE_EVENT_KIND_CRASHED
+    assert "SIGKILL" in fellow.events[0].message and fellow.events[0].spec.placement_id == "p1"
+
+
+async def test_a_broken_link_is_told_and_the_stage_lives(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "break-link")
+        await eventually(lambda: fellow.events, "the broken link was told")
+        assert len(stage_pids()) == 1
+
+    assert fellow.events[0].kind == link_pb2.STAGE_EVENT_KIND_LINK_BROKEN
+
+
+async def test_a_broken_engine_counts_as_a_crash_and_gives_its_memory_back(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "break-engine")
+        end = (await stream.reply("r1"))[-1]
+        await eventually(lambda: stage_pids() == [], "the process ended")
+
+    assert fellow.events[0].kind == link_pb2.STAGE_EVENT_KIND_CRASHED
+    assert end.failed.reason == reason_pb2.REASON_STAGE_FAILED
+
+
+async def test_a_stage_that_dies_in_its_load_fails_the_load_with_its_last_words(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="dies-in-load"):
+        fellow = await leader.connection()
+        result = await fellow.ask(load=link_pb2.LoadSignal(spec=ONE.spec("p1")))
+
+    assert result.failure.reason == reason_pb2.REASON_LOAD_FAILED
+    assert "SIGKILL" in result.failure.message and "layer 3" in result.failure.message
+    assert not fellow.events
+
+
+async def test_a_stage_that_cannot_start_says_why(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="dies-at-start"):
+        fellow = await leader.connection()
+        result = await fellow.ask(load=link_pb2.LoadSignal(spec=ONE.spec("p1")))
+
+    assert result.failure.reason == reason_pb2.REASON_STAGE_FAILED
+    assert "code 1" in result.failure.message and "no module named torch" in result.failure.message
+
+
+async def test_a_load_that_takes_too_long_fails_in_its_time_and_ends_its_stage(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="hangs-in-load"):
+        fellow = await leader.connection()
+        result = await fellow.ask(timeout_s=4, load=link_pb2.LoadSignal(spec=ONE.spec("p1")))
+        await eventually(lambda: stage_pids() == [], "the stage ended")
+
+    assert result.failure.reason == reason_pb2.REASON_DEADLINE
+    assert "build" in result.failure.message
+
+
+async def test_unloading_a_placement_that_is_loading_calls_the_load_off(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="hangs-in-load"):
+        fellow = await leader.connection()
+        loading = fellow.send(load=link_pb2.LoadSignal(spec=ONE.spec("p1")))
+        await eventually(lambda: any(p.step == "build" for p in fellow.progress), "the stage builds")
+        unloaded = await fellow.ask(unload=link_pb2.UnloadSignal(placement_id="p1"))
+        pids_after_unload = stage_pids()
+        result = await fellow.result(loading)
+
+    assert unloaded.HasField("acknowledged") and pids_after_unload == []
+    assert result.failure.reason == reason_pb2.REASON_CANCELLED
+
+
+async def test_a_stage_that_ignores_stop_and_sigterm_is_killed(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="ignores-stop"):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        unloaded = await fellow.ask(unload=link_pb2.UnloadSignal(placement_id="p1"))
+        pids = stage_pids()
+        unknown = await fellow.ask(unload=link_pb2.UnloadSignal(placement_id="never-seen"))
+
+    assert unloaded.HasField("acknowledged") and pids == []
+    assert unknown.HasField("acknowledged")
+
+
+async def test_wire_and_probe_reach_the_stage_and_an_older_epoch_is_refused(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        wire = link_pb2.WireSignal(placement_id="p1", epoch=3, route=stage_pb2.ROUTE_RELAY)
+        wired = await fellow.ask(wire=wire)
+        stale = await fellow.ask(wire=link_pb2.WireSignal(placement_id="p1", epoch=2))
+        lap = await fellow.ask(probe=link_pb2.ProbeSignal(placement_id="p1"))
+        nobody = await fellow.ask(probe=link_pb2.ProbeSignal(placement_id="p9"))
+        await eventually(lambda: [s.spec.epoch for s in fellow.stages()] == [3], "heartbeats carry the new epoch")
+
+    assert f"relay {leader.address} in " in wired.wire.failure
+    assert stale.failure.reason == reason_pb2.REASON_STALE_EPOCH and stale.failure.metadata["held_epoch"] == "3"
+    assert lap.probe.lap_ms == 2.5 and list(lap.probe.stage_ms) == [1.0, 1.0]
+    assert nobody.failure.reason == reason_pb2.REASON_MODEL_NOT_READY
