@@ -50,7 +50,7 @@ run_pip() {
   "$VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" >>"$log" 2>&1 &
   pip_pid=$!
   # Ctrl-C must end the installer too, not leave it writing into .venv.
-  trap 'kill "$pip_pid" 2>/dev/null; wait "$pip_pid" 2>/dev/null; exit 130' INT TERM
+  trap 'kill "$pip_pid" 2>/dev/null || true; wait "$pip_pid" 2>/dev/null || true; exit 130' INT TERM
   local ticks=0
   while kill -0 "$pip_pid" 2>/dev/null; do
     sleep 0.2
