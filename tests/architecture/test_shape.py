@@ -102,6 +102,6 @@ def asserts(function: Function) -> bool:
             return True
         if isinstance(node, ast.Call):
             called = dotted(node.func).rpartition(".")[2]
-            if called in {"raises", "fail", "wait_for"} or called.startswith("assert_"):
+            if called in {"raises", "fail", "wait_for", "eventually"} or called.startswith("assert_"):
                 return True
     return False
