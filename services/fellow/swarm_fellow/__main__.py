@@ -52,7 +52,7 @@ def compose(
     transfer_channel = dial(config.leader, TRANSFER_MESSAGE_BYTES_MAX)
     transfer = TransferClient(transfer_channel)
     settings = StageSettings(
-        device=hardware.stage_device,
+        choose_device=hardware.choose_device,
         threads=config.stage_threads or cpu_count(),
         prefill_chunk_tokens=config.prefill_chunk_tokens,
         bind_host=config.bind_host,

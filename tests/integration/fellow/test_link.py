@@ -93,6 +93,8 @@ async def test_held_stages_the_leader_no_longer_wants_are_ended_after_the_reconn
         await eventually(lambda: stage_pids() == [], "the unwanted stage ended")
         await eventually(lambda: again.heartbeats and not again.stages(), "heartbeats no longer carry it")
 
+        assert again.register.held[0].status.spec.placement_id == "p1"
+
 
 async def test_a_load_that_runs_when_the_link_breaks_is_undone(tmp_path: Path):
     leader = ScriptedLeader(TinyModel())

@@ -114,8 +114,8 @@ class LeaderLink:
             await channel.close()
 
     async def _register(self, call: grpc.aio.StreamStreamCall) -> link_pb2.Registered:
-        machine = await asyncio.to_thread(self._hardware.read)
         await self._table.refresh()
+        machine = await asyncio.to_thread(self._hardware.read, self._table.memory_bytes())
         register = link_pb2.Register(
             identity=self._introduction.identity,
             name=self._introduction.name,
@@ -214,7 +214,8 @@ class _Connection:
         """Live figures; none, which is unknown, when the driver does not answer in 2 s."""
         try:
             async with asyncio.timeout(HARDWARE_TIMEOUT_S):
-                return devices_to_proto(await asyncio.to_thread(self._link._hardware.read_devices))
+                held_bytes = self._link._table.memory_bytes()
+                return devices_to_proto(await asyncio.to_thread(self._link._hardware.read_devices, held_bytes))
         except TimeoutError:
             log.warning("the hardware did not answer", within_s=HARDWARE_TIMEOUT_S)
             return []

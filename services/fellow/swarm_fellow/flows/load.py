@@ -23,9 +23,13 @@ LoadProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class StageSettings:
-    """What every stage of this machine is told. advertise_host: what peers dial; bind_host empty: no listening."""
+    """What every stage of this machine is told.
 
-    device: str
+    choose_device: where one more stage runs now, "cpu" or "cuda:0"; asked in a thread. advertise_host: what peers dial.
+    bind_host: empty does not listen.
+    """
+
+    choose_device: Callable[[], str]
     threads: int
     prefill_chunk_tokens: int
     bind_host: str
@@ -115,7 +119,7 @@ class Loader:
             spec=stage.spec,
             model_dir=str(fetched.model_dir.absolute()),
             tensor_files={name: str(path.absolute()) for name, path in fetched.tensor_files.items()},
-            device=self._settings.device,
+            device=await asyncio.to_thread(self._settings.choose_device),
             threads=self._settings.threads,
             prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
             ring_bind_host=self._settings.bind_host if listen else "",

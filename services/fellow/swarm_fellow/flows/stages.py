@@ -94,6 +94,10 @@ class StageTable:
         """Newest known figures of every stage for a heartbeat: all that were loaded and whose end was not told yet."""
         return [stage.status for stage in self._stages.values() if stage.is_reported]
 
+    def memory_bytes(self) -> int:
+        """Main memory the held stages take, as they last said."""
+        return sum(status.memory_bytes for status in self.statuses())
+
     async def admit(self, spec: stage_pb2.StageSpec) -> HeldStage:
         """Make room, oldest out first, and start a process for a stage. Raises Conflict, StageFailed.
 

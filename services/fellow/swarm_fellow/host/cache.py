@@ -86,7 +86,7 @@ class ModelCache:
         folder = self.model_dir(manifest_sha256)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            fresh = folder / f"{MANIFEST_NAME}.{os.getpid()}.new"
+            fresh = folder / f"{MANIFEST_NAME}.{os.getpid()}-{threading.get_ident()}.new"
             fresh.write_bytes(manifest_json)
             fresh.rename(folder / MANIFEST_NAME)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import psutil
+from swarm_core.errors import BadRequest
 
 MIB = 2**20
 
@@ -34,7 +35,7 @@ class DeviceReading:
 
 @dataclass(frozen=True)
 class MachineReading:
-    """The machine, with its devices; stages run on the first."""
+    """The machine, with the devices that can hold a stage."""
 
     hostname: str
     platform: str
@@ -46,38 +47,43 @@ class MachineReading:
 class Hardware:
     """Reads the machine; each reading takes some milliseconds.
 
-    lent_bytes: main memory lent, 0 lends what is available. device: where stages must run; empty chooses once, at
-    the first reading: the card with the most free memory, else the processor.
+    lent_bytes: main memory lent, 0 lends what is available. device: the one device stages may use; empty allows all.
+    Raises BadRequest when that device is not here.
     """
 
     def __init__(self, lent_bytes: int, device: str) -> None:
         self._lent_bytes = lent_bytes
         self._device = device
+        self.read_devices(0)
 
-    @property
-    def stage_device(self) -> str:
-        """Where stages run: "cpu" or "cuda:0"."""
-        return self._device or self.read_devices()[0].name
-
-    def read(self) -> MachineReading:
+    def read(self, held_bytes: int) -> MachineReading:
         """The whole machine."""
         return MachineReading(
             hostname=socket.gethostname(),
             platform=f"{platform.system()} {platform.release()} {platform.machine()}",
             cpu_count=cpu_count(),
             memory_total_bytes=psutil.virtual_memory().total,
-            devices=self.read_devices(),
+            devices=self.read_devices(held_bytes),
         )
 
-    def read_devices(self) -> tuple[DeviceReading, ...]:
-        """Every device with its live figures, the one for stages first."""
-        devices = [*read_cards(), read_processor(self._lent_bytes)]
-        if not self._device:
-            cards = [device for device in devices if device.kind == "cuda"]
-            best = max(cards, key=lambda card: card.memory_free_bytes or 0) if cards else devices[-1]
-            self._device = best.name
-        devices.sort(key=lambda device: device.name != self._device)
-        return tuple(devices)
+    def read_devices(self, held_bytes: int) -> tuple[DeviceReading, ...]:
+        """Every device stages may use, cards first, with its live figures.
+
+        held_bytes: main memory our own stages hold, part of what is lent.
+        """
+        devices = (*read_cards(), read_processor(self._lent_bytes, held_bytes))
+        allowed = tuple(device for device in devices if self._device in ("", device.name))
+        if not allowed:
+            here = ", ".join(device.name for device in devices)
+            raise BadRequest(
+                f"SWARM_STAGE_DEVICE={self._device} is not here; there is {here}", field="SWARM_STAGE_DEVICE"
+            )
+        return allowed
+
+    def choose_device(self) -> str:
+        """Where the next stage runs: the card with the most free memory, else "cpu"; the leader plans with the same."""
+        devices = self.read_devices(0)
+        return max(devices, key=lambda device: (device.kind == "cuda", device.memory_free_bytes or 0)).name
 
 
 def cpu_count() -> int:
@@ -85,10 +91,10 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def read_processor(lent_bytes: int) -> DeviceReading:
-    """The processor with its memory: free is what is available, and at most what is lent."""
+def read_processor(lent_bytes: int, held_bytes: int) -> DeviceReading:
+    """The processor with its memory: free is what is available, and at most what is lent and not held by our stages."""
     memory = psutil.virtual_memory()
-    free_bytes = min(memory.available, lent_bytes) if lent_bytes else memory.available
+    free_bytes = min(memory.available, max(lent_bytes - held_bytes, 0)) if lent_bytes else memory.available
     return DeviceReading("cpu", _processor_name(), memory.total, free_bytes, "", "F32")
 
 
