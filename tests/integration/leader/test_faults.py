@@ -128,6 +128,37 @@ async def test_a_ring_that_stays_down_is_given_up_after_a_few_tries(tmp_path):
         await until(lambda: attic.held == kitchen.held == {}, "memory is given back")
 
 
+async def test_a_ring_that_broke_with_a_fellow_away_waits_for_it(tmp_path):
+    """A machine that drops off the network breaks both its links; it has its whole lease to come back."""
+    async with running_leader(tmp_path, lease_s=8.0) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2)
+        await kitchen.leave()
+
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        placement = rig.leader.board.get(MODEL)
+        await until(lambda: placement.state == "wiring" and placement.task.done(), "the ring waits")
+        await kitchen.join(rig.address)
+
+        ready = await rig.until_state("READY")
+        assert ready.epoch == 3
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
+async def test_while_fellows_are_still_away_a_broken_link_is_no_news(tmp_path):
+    attic, kitchen = pair()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        await rig.load_ready(num_stages=2)
+        await rig.kill()
+    async with running_leader(tmp_path, recover_s=8.0) as rig, joined(rig.address, attic):
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "the other end is gone")
+        placement = rig.leader.board.get(MODEL)
+        await until(lambda: placement.broken_epoch == 1, "the event arrives")
+        assert placement.state == "recovering"
+
+        async with joined(rig.address, kitchen):
+            assert (await rig.until_state("READY")).epoch == 2
+
+
 async def test_a_ring_that_takes_no_new_epoch_is_loaded_anew(tmp_path):
     fellows = ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("old", 2 * 10**9, declare(serve_rewire=None))
     async with running_leader(tmp_path) as rig, joined(rig.address, *fellows) as (attic, old):

@@ -205,8 +205,11 @@ def _size_sessions(
             notes.append(f"{fellow.name} lacks serve_concurrent: the ring runs one reply at a time")
         in_flight = min(in_flight, 1 if limit is None else max(1, limit))
     if len(by_tokens) < len(ring):
-        lacking = ", ".join(fellow.name for fellow in ring if not fellow.capabilities.serve_kv_budget)
-        notes.append(f"{lacking} lacks serve_kv_budget: every reply in flight is planned with a whole context")
+        lacking = [fellow.name for fellow in ring if not fellow.capabilities.serve_kv_budget]
+        verb = "lacks" if len(lacking) == 1 else "lack"
+        notes.append(
+            f"{', '.join(lacking)} {verb} serve_kv_budget: every reply in flight is planned with a whole context"
+        )
         return _whole_contexts(cost, least, in_flight)
     while in_flight > 1 and not is_fitting(cost, replace(least, in_flight=in_flight)):
         in_flight -= 1

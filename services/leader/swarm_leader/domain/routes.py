@@ -15,7 +15,9 @@ def plan_routes(ring: Sequence[FellowFacts], transport: Transport) -> tuple[tupl
     fixed = [fellow.name for fellow in ring if not fellow.capabilities.serve_rewire]
     if fixed and transport is Transport.AUTO:
         why = "a direct link that fails could not fall back, so every link goes by the relay"
-        return (Route.RELAY,) * len(ring), (f"{', '.join(fixed)} lacks serve_rewire: {why}",)
+        return (Route.RELAY,) * len(ring), (
+            f"{', '.join(fixed)} {'lacks' if len(fixed) == 1 else 'lack'} serve_rewire: {why}",
+        )
     routes = []
     for index, fellow in enumerate(ring):
         following = ring[(index + 1) % len(ring)]

@@ -131,13 +131,13 @@ class Board:
 
     def version(self, model_id: str) -> int:
         """Grows with every change; hand it to wait_change."""
-        return self._versions[model_id]
+        return self._versions.get(model_id, 0)
 
     async def wait_change(self, model_id: str, seen_version: int) -> int:
         """Return the version once it is not the seen one. The caller has the deadline."""
-        while self._versions[model_id] == seen_version:
+        while self.version(model_id) == seen_version:
             await self._changed.setdefault(model_id, asyncio.Event()).wait()
-        return self._versions[model_id]
+        return self.version(model_id)
 
     def state_of(self, model_id: str) -> str:
         """A word for lists: "ready", "loading", ...; "unloaded" when there never was a placement."""

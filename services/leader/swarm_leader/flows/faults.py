@@ -24,6 +24,7 @@ _KIND_WORDS = {
     link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED: "was unloaded for idleness",
     link_pb2.STAGE_EVENT_KIND_EVICTED: "was evicted",
 }
+_WAITING = (PlacementState.RECOVERING, PlacementState.WIRING)  # without a task, these wait for fellows
 UNWANTED_AGAIN_S = 10.0  # how long a fellow has to end a stage it was told to end before it is told again
 
 
@@ -113,9 +114,8 @@ class Faults:
             for stage in placement.record.stages:
                 if stage.fellow_id == fellow.fellow_id:
                     placement.stages[stage.stage_index].ring_addresses = held.ring_addresses
-            if placement.state is PlacementState.RECOVERING:
-                if self._all_back(placement):
-                    self._start_rewire(placement, "every fellow came back")
+            if placement.state in _WAITING:
+                self._start_rewire(placement, "every fellow came back")
             elif held.status is not None and held.status.spec.epoch != placement.record.epoch:
                 self._start_rewire(placement, f"fellow {fellow.name} came back at an older epoch")
 
@@ -147,15 +147,20 @@ class Faults:
         self._tasks.start(self._ending.end(placement, state, why, lost_fellow_id), f"end {placement.model_id}")
 
     def _start_rewire(self, placement: Placement, why: str) -> None:
-        """Bring the ring up again, unless something brings it up already."""
-        if placement.state not in (PlacementState.READY, PlacementState.RECOVERING):
-            return
+        """Bring the ring up again, unless something brings it up already, or a fellow of it is still away."""
         if placement.task is not None and not placement.task.done():
+            return
+        if placement.state is not PlacementState.READY and not (
+            placement.state in _WAITING and self._all_back(placement)
+        ):
             return
         placement.task = self._tasks.start(self._rewire(placement, why), f"rewire {placement.model_id}")
 
     async def _rewire(self, placement: Placement, why: str) -> None:
-        """Move the ring to its next epoch, with a few tries; then ready, or failed."""
+        """Move the ring to its next epoch, with a few tries; then ready, or failed.
+
+        While a fellow's link is gone nothing is tried: it returns and this starts again, or its lease ends it all.
+        """
         if not all(self._can_rewire(fellow_id) for fellow_id in _holders(placement)):
             await self._load_anew(placement, why)
             return
@@ -167,6 +172,11 @@ class Faults:
                 return
             except StaleEpoch:
                 return
+            except FellowLost as failure:
+                if not self._all_back(placement):
+                    log.info("the ring waits for a fellow", model=placement.model_id, why=failure.message)
+                    return
+                error = failure
             except SwarmError as failure:
                 error = failure
             await asyncio.sleep(backoff_s)

@@ -78,6 +78,9 @@ class Loading:
         A model that is loaded or loading is answered with what it has, when nothing else is asked for.
         Raises Conflict when something else is, and what `plan` raises; then nothing was stored or sent.
         """
+        if self._board.get(model_id) is None:
+            await asyncio.to_thread(self._catalog.refresh)
+            self._catalog.get(model_id)  # before the lock: names that mean nothing leave nothing behind
         async with self._board.lock(model_id):
             current = self._board.get(model_id)
             if current is not None and current.state.holds_memory:
