@@ -26,7 +26,7 @@ def test_a_declared_capability_is_present_even_without_parameters():
 def test_what_this_build_cannot_do_is_not_declared():
     declared = declare_capabilities(OFFER, (), known_capabilities())
 
-    assert not {"cover", "serve_speculative", "resume", "serve_kv_budget"} & set(declared)
+    assert not {"cover", "serve_speculative", "resume"} & set(declared)
 
 
 @given(st.sets(st.sampled_from(known_capabilities())))

@@ -53,6 +53,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_n_stage": {"stage_count_max": STAGE_COUNT_MAX},
         "serve_concurrent": {"in_flight_max": offer.in_flight_max},
         "serve_rewire": {},
+        "serve_kv_budget": {},
     }
     if offer.listens:
         declared["direct_link"] = {}

@@ -91,7 +91,7 @@ class DiskCatalog:
             return servables[model_id]
         if model_id in broken:
             raise ServableCorrupt(f"model {model_id} cannot be served: {broken[model_id]}", model_id=model_id)
-        available = ", ".join(servables) or "none yet; import one with `swarm models import`"
+        available = ", ".join(servables) or "none yet; import one with `swarm model-import`"
         raise ModelNotFound(
             f"there is no model {model_id[:200]!r}; available: {available}",
             model_id=model_id[:200],
