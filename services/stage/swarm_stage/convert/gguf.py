@@ -9,7 +9,7 @@ once per module. Here each is done once (under 5 s). Not here: quantising, and a
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,28 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, dequantize
 from swarm_core.errors import CapabilityMissing, ServableCorrupt, SwarmError
-from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedTokenizerFast
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf import GgufHeader, read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
 from swarm_stage.convert.safetensors_stream import SafetensorsWriter
 from swarm_stage.model.families import check_servable
+from swarm_stage.model.skeleton import causal_lm_class
 
 _MODEL_TYPES = {"gemma3": "gemma3_text"}  # where a GGUF architecture is not named as the model type
-_TOKENIZER_KEYS = {f"tokenizer.{key}": name for key, name in GGUF_CONFIG_MAPPING["tokenizer"].items()}
+_CONFIG_KEYS: dict[str, Any] = GGUF_CONFIG_MAPPING
+_TOKENIZER_KEYS = {f"tokenizer.{key}": name for key, name in _CONFIG_KEYS["tokenizer"].items()}
 _END_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def convert(source: Path, folder: Path, tell: Any) -> None:
+Tell = Callable[[str, int, int], None]  # step, done, total
+
+
+def convert(source: Path, folder: Path, tell: Tell) -> None:
     """Write config.json, generation_config.json, the tokenizer and model.safetensors (last) into `folder`.
 
-    tell(step, done, total) is called as it goes. Holds one tensor at a time.
+    Holds one tensor at a time.
     Raises ServableCorrupt when `source` is no GGUF file or damaged, CapabilityMissing when it is not served.
     """
     tell("header", 0, 1)
@@ -59,7 +64,7 @@ def _config(metadata: dict[str, Any], tensor_names: tuple[str, ...]) -> PreTrain
     architecture = metadata["general.architecture"]
     is_mistral = architecture == "llama" and "mistral" in str(metadata.get("general.name", ""))
     model_type = "mistral" if is_mistral else _MODEL_TYPES.get(architecture, architecture)
-    keys = GGUF_CONFIG_MAPPING.get("mistral" if is_mistral else architecture)
+    keys = _CONFIG_KEYS.get("mistral" if is_mistral else architecture)
     if keys is None:
         raise CapabilityMissing(f"GGUF files of architecture {architecture!r} are not supported")
     values: dict[str, Any] = {"model_type": model_type, "tie_word_embeddings": "output.weight" not in tensor_names}
@@ -76,7 +81,7 @@ def _config(metadata: dict[str, Any], tensor_names: tuple[str, ...]) -> PreTrain
 def _config_document(config: PreTrainedConfig) -> dict[str, Any]:
     """config.json, also with what equals transformers' defaults: a reader without them must understand it."""
     shown = {key: value for key, value in config.to_dict().items() if not key.startswith("_")}
-    class_name = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__
+    class_name = causal_lm_class(config).__name__
     return {**shown, "architectures": [class_name], "dtype": "float32"}
 
 
@@ -86,7 +91,7 @@ def _generation_config(config: PreTrainedConfig) -> dict[str, Any]:
     return {name: token_id for name, token_id in known.items() if token_id is not None}
 
 
-def _convert_tensors(source: Path, target: Path, architecture: str, config: PreTrainedConfig, tell: Any) -> None:
+def _convert_tensors(source: Path, target: Path, architecture: str, config: PreTrainedConfig, tell: Tell) -> None:
     """Dequantise tensor by tensor. Raises ServableCorrupt when the model needs one the file does not hold."""
     shapes = _expected_shapes(config)
     processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=config.to_dict())
@@ -112,7 +117,7 @@ def _convert_tensors(source: Path, target: Path, architecture: str, config: PreT
 def _expected_shapes(config: PreTrainedConfig) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor of the checkpoint; a tied head is none."""
     with torch.device("meta"):
-        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+        model = causal_lm_class(config)(config)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 

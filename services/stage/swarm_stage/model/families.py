@@ -4,26 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from swarm_core.errors import CapabilityMissing, ServableCorrupt
+from swarm_core.families import SERVED_MODEL_TYPES
 
 # Decoders whose every layer is causal self-attention plus a dense MLP. Each is checked token for token against
-# transformers, cut into one to four slices (tests/unit/stage_model/test_parity.py). Add a type there first.
-MODEL_TYPES = frozenset(
-    {
-        "cohere",
-        "cohere2",
-        "gemma",
-        "gemma2",
-        "gemma3_text",
-        "granite",
-        "llama",
-        "mistral",
-        "olmo2",
-        "phi3",
-        "qwen2",
-        "qwen3",
-        "smollm3",
-    }
-)
+# transformers, cut into one to four slices (tests/unit/stage_model/test_parity.py).
+MODEL_TYPES = frozenset(SERVED_MODEL_TYPES)
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 # Names a kernel or a class that transformers would fetch and run (CVE-2026-4372).
 _CODE_KEYS = {"auto_map", "attn_implementation", "experts_implementation", "custom_pipelines"}

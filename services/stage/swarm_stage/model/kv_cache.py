@@ -1,5 +1,7 @@
 """One session's keys and values on one stage. Grows and crops; decides nothing about admission."""
 
+from typing import Any
+
 import torch
 from transformers import DynamicCache
 
@@ -33,6 +35,7 @@ class KvCache:
         Works layer by layer, so it also mends a cache that a failed forward left at different lengths.
         """
         assert length >= 0, length
+        layer: Any  # a DynamicLayer; the cache may hold other kinds
         for layer in self.layers.layers:
             surplus = layer.get_seq_length() - length
             if surplus > 0:

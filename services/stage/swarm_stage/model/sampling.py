@@ -82,7 +82,7 @@ def _nucleus_floor(weights: np.ndarray, top_p: float) -> float:
     """The smallest weight in the smallest set of best weights that holds `top_p` of the sum."""
     ordered = np.sort(weights)[::-1]
     before = np.cumsum(ordered) - ordered
-    return ordered[max(1, np.count_nonzero(before < top_p * ordered.sum())) - 1]
+    return ordered[max(1, int(np.count_nonzero(before < top_p * ordered.sum()))) - 1]
 
 
 def _check(field: str, value: object, holds: bool, allowed: str) -> None:

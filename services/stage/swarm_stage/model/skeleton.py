@@ -1,5 +1,7 @@
 """The modules of a slice without their weights. What a stage does not hold is never made."""
 
+from typing import Any
+
 import torch
 from swarm_core.errors import ServableCorrupt
 from swarm_core.slices import LayerRange
@@ -10,6 +12,11 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrain
 _COMPUTED_ELEMENTS_MAX = 1 << 22
 
 
+def causal_lm_class(config: PreTrainedConfig) -> Any:
+    """transformers' class of the whole model, head included, for a config."""
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+
+
 def empty_decoder(cut: PreTrainedConfig, layers: LayerRange, dtype: torch.dtype) -> PreTrainedModel:
     """A CausalLM of the sliced config on the meta device: no weights, no embeddings or head this stage lacks.
 
@@ -18,7 +25,7 @@ def empty_decoder(cut: PreTrainedConfig, layers: LayerRange, dtype: torch.dtype)
     """
     try:
         with torch.device("meta"):
-            model = MODEL_FOR_CAUSAL_LM_MAPPING[type(cut)]._from_config(cut, dtype=dtype)
+            model = causal_lm_class(cut)._from_config(cut, dtype=dtype)
     except Exception as error:  # whatever a hostile number provokes
         raise ServableCorrupt(f"config.json describes no {cut.model_type} model: {error}") from error
     decoder = model.model

@@ -66,8 +66,8 @@ class SliceModel:
         self.dtype = dtype
         self.device = device
         self.context_tokens_max = longest_tokens
-        self._config = model.config
-        self._decoder: nn.Module = model.model
+        self._config: Any = model.config
+        self._decoder: Any = model.model
         self._weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
         # What a family does to its logits (soft caps, scales) stays in transformers' own forward, which is handed the
         # hidden state in place of a decoder.

@@ -48,7 +48,7 @@ class TextCodec:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, config: Mapping[str, Any], generation: Mapping[str, Any]
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer: Any = tokenizer  # its annotations say "one or many" where we give and get one
         tokenizer("")  # drops a truncation tokenizer.json may carry; after that encoding changes nothing in it
         self._template = _template_text(tokenizer)
         added = tokenizer.added_tokens_decoder
@@ -66,7 +66,7 @@ class TextCodec:
         """
         if not self._template:
             raise BadRequest("this model has no chat template; send a plain prompt", field="messages")
-        extra = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        extra: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         try:
             return list(
                 self._tokenizer.apply_chat_template(
