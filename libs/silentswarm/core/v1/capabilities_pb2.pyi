@@ -77,12 +77,14 @@ class Ping(_message.Message):
     def __init__(self) -> None: ...
 
 class Serve(_message.Message):
-    __slots__ = ("loaded_models_max", "model_types")
+    __slots__ = ("loaded_models_max", "model_types", "prefill_chunk_tokens")
     LOADED_MODELS_MAX_FIELD_NUMBER: _ClassVar[int]
     MODEL_TYPES_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     loaded_models_max: int
     model_types: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, loaded_models_max: _Optional[int] = ..., model_types: _Optional[_Iterable[str]] = ...) -> None: ...
+    prefill_chunk_tokens: int
+    def __init__(self, loaded_models_max: _Optional[int] = ..., model_types: _Optional[_Iterable[str]] = ..., prefill_chunk_tokens: _Optional[int] = ...) -> None: ...
 
 class ServeOneStage(_message.Message):
     __slots__ = ()

@@ -221,20 +221,22 @@ class UnloadSignal(_message.Message):
     def __init__(self, placement_id: _Optional[str] = ...) -> None: ...
 
 class WireSignal(_message.Message):
-    __slots__ = ("placement_id", "epoch", "route", "next_addresses", "previous_route", "relay_address")
+    __slots__ = ("placement_id", "epoch", "route", "next_addresses", "previous_route", "relay_address", "kv_tokens")
     PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     NEXT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_ROUTE_FIELD_NUMBER: _ClassVar[int]
     RELAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     placement_id: str
     epoch: int
     route: _stage_pb2.Route
     next_addresses: _containers.RepeatedScalarFieldContainer[str]
     previous_route: _stage_pb2.Route
     relay_address: str
-    def __init__(self, placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., relay_address: _Optional[str] = ...) -> None: ...
+    kv_tokens: int
+    def __init__(self, placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., relay_address: _Optional[str] = ..., kv_tokens: _Optional[int] = ...) -> None: ...
 
 class ProbeSignal(_message.Message):
     __slots__ = ("placement_id",)

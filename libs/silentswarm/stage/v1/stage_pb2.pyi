@@ -67,20 +67,22 @@ class Loaded(_message.Message):
     def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ...) -> None: ...
 
 class WireRequest(_message.Message):
-    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms")
+    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     NEXT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     RELAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_ROUTE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     route: _stage_pb2.Route
     next_addresses: _containers.RepeatedScalarFieldContainer[str]
     relay_address: str
     previous_route: _stage_pb2.Route
     timeout_ms: int
-    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    kv_tokens: int
+    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ...) -> None: ...
 
 class WireResponse(_message.Message):
     __slots__ = ("connected", "failure", "address")
