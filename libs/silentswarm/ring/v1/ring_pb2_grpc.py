@@ -48,7 +48,8 @@ class RingServicer:
 
     def Link(self, request_iterator, context):
         """One link of one epoch: a hello, then batches, for as long as the epoch lasts. The answer is one
-        Welcome, then nothing; an error ends the link. Not idempotent: a batch is never sent twice.
+        Welcome, then nothing; an error ends the link, and so do bytes that are no message: whose sessions they
+        held nobody can tell. Not idempotent: a batch is never sent twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
