@@ -1,5 +1,7 @@
 """SwarmError <-> google.rpc.Status with ErrorInfo. The one place where a reason gets its gRPC code."""
 
+from collections.abc import Mapping
+
 import grpc
 from google.protobuf import any_pb2
 from google.protobuf.duration_pb2 import Duration
@@ -8,6 +10,10 @@ from grpc_status import rpc_status
 from swarm_core.errors import Reason, RemoteError, SwarmError
 
 DOMAIN = "silentswarm"
+# In the trailers, percent-encoded and in base64, up to five times that; a client that is not ours may take only 8 KiB.
+MESSAGE_BYTES_MAX = 1_500
+FACTS_BYTES_MAX = 1_500
+_CUT = " ... "
 RETRY_AFTER_S = {Reason.OVERLOADED: 2, Reason.MODEL_NOT_READY: 5, Reason.UNAVAILABLE: 2}
 
 _CODES = {
@@ -46,12 +52,17 @@ def grpc_code(reason: Reason) -> grpc.StatusCode:
 
 
 def status_of(error: SwarmError) -> status_pb2.Status:
-    """The wire form of an error: code, words, ErrorInfo, and RetryInfo where a retry helps."""
-    details = [error_details_pb2.ErrorInfo(reason=error.why.value, domain=DOMAIN, metadata=error.facts)]
+    """The wire form of an error: code, words, ErrorInfo, and RetryInfo where a retry helps.
+
+    Words and facts are cut in the middle to MESSAGE_BYTES_MAX and FACTS_BYTES_MAX of UTF-8: what does not fit into the
+    trailers would arrive as another error.
+    """
+    facts = _bound_facts(error.facts)
+    details = [error_details_pb2.ErrorInfo(reason=error.why.value, domain=DOMAIN, metadata=facts)]
     retry_s = RETRY_AFTER_S.get(error.why)
     if retry_s is not None:
         details.append(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=retry_s)))
-    status = status_pb2.Status(code=_code_number(error.why), message=error.message)
+    status = status_pb2.Status(code=_code_number(error.why), message=_cut(error.message, MESSAGE_BYTES_MAX))
     for detail in details:
         packed = any_pb2.Any()
         packed.Pack(detail)
@@ -85,6 +96,29 @@ def error_of(call: grpc.RpcError) -> SwarmError:
         grpc.StatusCode.INVALID_ARGUMENT: Reason.BAD_REQUEST,
     }.get(call.code(), Reason.INTERNAL)
     return RemoteError(reason, call.details() or call.code().name)
+
+
+def _bound_facts(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts that fit, short ones first: numbers stay, a long list gives way."""
+    left_bytes = FACTS_BYTES_MAX
+    bounded: dict[str, str] = {}
+    for name, fact in sorted(facts.items(), key=lambda item: len(item[1])):
+        left_bytes -= len(name.encode())
+        if left_bytes <= 0:
+            break
+        bounded[name] = _cut(fact, left_bytes)
+        left_bytes -= len(bounded[name].encode())
+    return bounded
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    """The text when it fits, else its beginning and its end."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= bytes_max:
+        return encoded.decode()
+    side = max(0, bytes_max - len(_CUT)) // 2
+    head, tail = encoded[:side], encoded[len(encoded) - side :]
+    return head.decode(errors="ignore") + _CUT[:bytes_max] + tail.decode(errors="ignore")
 
 
 def _reason(name: str) -> Reason:

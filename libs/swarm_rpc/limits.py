@@ -5,18 +5,21 @@ KEEPALIVE_TIMEOUT_MS = 10_000  # a half-open link is noticed after at most both 
 MESSAGE_BYTES_MAX = 4 * 2**20  # control messages; bulk data is chunked below it
 FRAME_BYTES_MAX = 64 * 2**20  # a 1,024-token prompt piece of an 8,192-wide float32 model is 32 MiB
 
+# A status travels twice in the trailers (percent-encoded words, then details): grpc's 8 KiB would lose long ones.
+METADATA_BYTES_MAX = 64 * 2**10
+
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
 )
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # two processes on one port would each get half the calls; the second must fail
-    ("grpc.max_metadata_size", 16 * 1024),
 )
 
 

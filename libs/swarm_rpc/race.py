@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def run_until_first(*coroutines: Coroutine[Any, Any, None]) -> None:
+async def run_until_first(*coroutines: Coroutine[Any, Any, object]) -> None:
     """Run all until one ends, then cancel the others and wait for them; raises what the first one raised."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
