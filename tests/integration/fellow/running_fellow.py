@@ -44,10 +44,14 @@ async def running_fellow(leader: str, folder: Path, habits: str = "", **variable
 
 
 def stage_pids(parent: int | None = None) -> list[int]:
-    """Stage processes that are children of a process, by default of this one."""
+    """Stand-in stages that are children of a process, by default of this one.
+
+    Only fellows started with environment() have such children; stages of a real swarm beside these tests do not count.
+    """
     pids = []
     for child in psutil.Process(parent).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "swarm_stage" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+            is_stage = "swarm_stage" in child.cmdline() and "STAND_IN" in child.environ()
+            if is_stage and child.status() != psutil.STATUS_ZOMBIE:
                 pids.append(child.pid)
     return pids

@@ -127,6 +127,19 @@ def test_what_cannot_work_is_refused_with_the_variable_and_the_fix(tmp_path: Pat
     assert "SWARM_ALLOW_INSECURE" in refusal(SWARM_LEADER="127.0.0.1:1", SWARM_RING_BIND_HOST="0.0.0.0")
 
 
+async def test_a_stage_of_another_swarm_is_not_taken_for_one_of_ours():
+    stranger = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "input()", "swarm_stage", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        await eventually(lambda: "swarm_stage" in psutil.Process(stranger.pid).cmdline(), "the stranger runs")
+
+        assert stage_pids() == []
+    finally:
+        stranger.kill()
+        await stranger.wait()
+
+
 def test_help_lists_every_variable():
     shown = subprocess.run(
         [sys.executable, "-m", "swarm_fellow", "--help"], capture_output=True, text=True, timeout=30, check=True
