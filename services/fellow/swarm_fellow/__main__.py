@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import importlib.metadata
 import os
+import random
 import signal
 import socket
 import sys
@@ -23,7 +24,7 @@ from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_fellow.config import FellowConfig, read_config
 from swarm_fellow.domain.capabilities import Offer, declare_capabilities
 from swarm_fellow.flows.fellow import Fellow
-from swarm_fellow.flows.link import Introduction, LeaderLink
+from swarm_fellow.flows.link import Introduction, LeaderLink, LinkParts
 from swarm_fellow.flows.load import Loader, StageSettings
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.stages import StageTable
@@ -45,7 +46,7 @@ def compose(
     config: FellowConfig, state: StateFolder, environ: Mapping[str, str], stage_command: Sequence[str] = STAGE_COMMAND
 ) -> Fellow:
     """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
-    clock = SystemClock()
+    clock, draw = SystemClock(), random.random
     hardware = Hardware(config.memory_mb * MIB, config.stage_device)
     host = StageHost(stage_command, state.path, environ)
     table = StageTable(host, config.loaded_models_max, config.idle_unload_s)
@@ -59,17 +60,20 @@ def compose(
         advertise_host=advertised_host(config.bind_host, config.ring_advertise_host, config.leader),
     )
     notifier = ServiceNotifier(environ)
-    loader = Loader(table, SliceFetcher(transfer, ModelCache(config.model_cache), clock), settings)
+    loader = Loader(table, SliceFetcher(transfer, ModelCache(config.model_cache), clock, draw), settings)
     link = LeaderLink(
         dial=lambda: dial(config.leader),
         introduction=_introduction(config, state.identity()),
-        hardware=hardware,
-        table=table,
-        loader=loader,
-        replies=ReplyServer(table, config.in_flight_max, clock),
-        clock=clock,
-        relay_default=config.relay or config.leader,
-        on_credential=transfer.present,
+        parts=LinkParts(
+            hardware=hardware,
+            table=table,
+            loader=loader,
+            replies=ReplyServer(table, config.in_flight_max, clock, draw),
+            clock=clock,
+            draw=draw,
+            relay_default=config.relay or config.leader,
+            on_credential=transfer.present,
+        ),
         on_state=notifier.status,
     )
     return Fellow(link, table, host, transfer_channel, notifier)
@@ -82,6 +86,7 @@ def _introduction(config: FellowConfig, identity: str) -> Introduction:
         listens=bool(config.bind_host),
         frame_bytes_max=FRAME_BYTES_MAX,
         model_types=tuple(SERVED_MODEL_TYPES),
+        prefill_chunk_tokens=config.prefill_chunk_tokens,
     )
     declared = declare_capabilities(offer, config.withheld, known_capabilities())
     return Introduction(

@@ -1,5 +1,7 @@
 """A fellow's pure decisions: capabilities, capacity, idling, backoff."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,14 @@ from swarm_fellow.domain.capacity import Occupant, choose_evicted
 from swarm_fellow.domain.idle import is_reapable, reap_interval_s
 from swarm_fellow.rpc.convert import capabilities_to_proto, known_capabilities
 
-OFFER = Offer(loaded_models_max=2, in_flight_max=8, listens=True, frame_bytes_max=2**26, model_types=("llama",))
+OFFER = Offer(
+    loaded_models_max=2,
+    in_flight_max=8,
+    listens=True,
+    frame_bytes_max=2**26,
+    model_types=("llama",),
+    prefill_chunk_tokens=128,
+)
 DRAWS = st.floats(min_value=0, max_value=1, exclude_max=True)
 
 
@@ -21,6 +30,14 @@ def test_a_declared_capability_is_present_even_without_parameters():
     assert (declared.wire.version_min, declared.wire.version_max, declared.wire.frame_bytes_max) == (1, 1, 2**26)
     assert declared.serve.loaded_models_max == 2 and list(declared.serve.model_types) == ["llama"]
     assert declared.serve_n_stage.stage_count_max == 16 and declared.serve_concurrent.in_flight_max == 8
+
+
+@pytest.mark.parametrize(("chunk_tokens", "declared_tokens"), [(128, 128), (0, 2**32 - 1)])
+def test_the_prompt_piece_is_declared_and_a_whole_prompt_is_not_taken_for_unsaid(chunk_tokens, declared_tokens):
+    offer = replace(OFFER, prefill_chunk_tokens=chunk_tokens)
+    declared = capabilities_to_proto(declare_capabilities(offer, (), known_capabilities()))
+
+    assert declared.serve.prefill_chunk_tokens == declared_tokens
 
 
 def test_what_this_build_cannot_do_is_not_declared():

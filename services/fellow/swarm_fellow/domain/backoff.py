@@ -1,9 +1,14 @@
 """How long to wait before the next try or heartbeat. Pure: the caller hands in the random draw."""
 
+from collections.abc import Callable
+
 REDIAL_MIN_S = 0.25
 REDIAL_MAX_S = 20.0
 HEARTBEAT_JITTER = 0.10  # a fleet that lost its leader together must not come back in step
 STEADY_S = 5.0  # a link that held this long was a good one: its loss is the first failure, not the next
+
+# Draws uniformly from [0, 1).
+Draw = Callable[[], float]
 
 
 def redial_delay_s(failures: int, draw: float) -> float:

@@ -9,6 +9,7 @@ WIRE_VERSION_MIN = 1
 WIRE_VERSION_MAX = 1
 WIRE_DTYPES = ("F32", "F16", "BF16")
 STAGE_COUNT_MAX = 16
+PREFILL_WHOLE = 2**32 - 1  # in the contract, where 0 is "not said"
 
 # Capability field -> its parameters; the field's presence is the declaration.
 Declaration = Mapping[str, Mapping[str, object]]
@@ -19,6 +20,7 @@ class Offer:
     """What this fellow has to offer.
 
     listens: its stages listen for direct links. frame_bytes_max: largest frame accepted, in bytes.
+    prefill_chunk_tokens: prompt tokens per piece; 0 sends a prompt whole.
     """
 
     loaded_models_max: int
@@ -26,6 +28,7 @@ class Offer:
     listens: bool
     frame_bytes_max: int
     model_types: tuple[str, ...]
+    prefill_chunk_tokens: int
 
 
 def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collection[str]) -> Declaration:
@@ -48,7 +51,11 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
             "dtypes": WIRE_DTYPES,
         },
         "ping": {},
-        "serve": {"loaded_models_max": offer.loaded_models_max, "model_types": offer.model_types},
+        "serve": {
+            "loaded_models_max": offer.loaded_models_max,
+            "model_types": offer.model_types,
+            "prefill_chunk_tokens": offer.prefill_chunk_tokens or PREFILL_WHOLE,
+        },
         "serve_one_stage": {},
         "serve_n_stage": {"stage_count_max": STAGE_COUNT_MAX},
         "serve_concurrent": {"in_flight_max": offer.in_flight_max},

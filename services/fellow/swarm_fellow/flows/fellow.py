@@ -4,10 +4,10 @@ import asyncio
 
 import grpc
 import structlog
+from swarm_rpc.race import run_until_first
 
 from swarm_fellow.flows.link import LeaderLink
 from swarm_fellow.flows.stages import StageTable
-from swarm_fellow.flows.together import run_until_first
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
 

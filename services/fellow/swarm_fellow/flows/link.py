@@ -1,7 +1,6 @@
 """The control link: register, heartbeats, results, events up, signals down; dialled again for ever. Runs no stage."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,13 +12,13 @@ from silentswarm.fellow.v1.fellow_link_pb2_grpc import FellowLinkStub
 from swarm_core.clock import Clock
 from swarm_core.errors import DeadlinePassed, LinkBroken, Reason, SwarmError
 from swarm_rpc.errors import error_of
+from swarm_rpc.race import run_until_first
 
-from swarm_fellow.domain.backoff import failures_after, heartbeat_delay_s, redial_delay_s
+from swarm_fellow.domain.backoff import Draw, failures_after, heartbeat_delay_s, redial_delay_s
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
-from swarm_fellow.flows.together import run_until_first
 from swarm_fellow.host.hardware import Hardware
 from swarm_fellow.rpc.convert import devices_to_proto, machine_to_proto
 
@@ -48,42 +47,42 @@ Dial = Callable[[], grpc.aio.Channel]
 CredentialSink = Callable[[tuple[tuple[str, str], ...]], None]
 
 
+@dataclass(frozen=True)
+class LinkParts:
+    """What every connection works with.
+
+    relay_default: relay for a WIRE that names none. on_credential: told the call metadata that other clients need.
+    """
+
+    hardware: Hardware
+    table: StageTable
+    loader: Loader
+    replies: ReplyServer
+    clock: Clock
+    draw: Draw
+    relay_default: str
+    on_credential: CredentialSink
+
+
 class LeaderLink:
     """Keeps this machine joined to its leader. Stages live on while there is none.
 
-    relay_default: relay for a WIRE that names none. on_credential: told the call metadata that other clients need.
     on_state: told in words how the link stands, for the service manager.
     """
 
     def __init__(
-        self,
-        dial: Dial,
-        introduction: Introduction,
-        hardware: Hardware,
-        table: StageTable,
-        loader: Loader,
-        replies: ReplyServer,
-        clock: Clock,
-        relay_default: str,
-        on_credential: CredentialSink,
-        on_state: Callable[[str], None],
+        self, dial: Dial, introduction: Introduction, parts: LinkParts, on_state: Callable[[str], None]
     ) -> None:
         self._dial = dial
         self._introduction = introduction
-        self._hardware = hardware
-        self._table = table
-        self._loader = loader
-        self._replies = replies
-        self._clock = clock
-        self._relay_default = relay_default
-        self._on_credential = on_credential
+        self._parts = parts
         self._on_state = on_state
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled."""
         failures = 0
         while True:
-            began_s = self._clock.monotonic_s()
+            began_s = self._parts.clock.monotonic_s()
             try:
                 await self._connect()
                 why: SwarmError = LinkBroken("the leader ended the link")
@@ -93,8 +92,8 @@ class LeaderLink:
                 why = error
             except asyncio.InvalidStateError:
                 why = LinkBroken("the link ended")
-            failures = failures_after(failures, self._clock.monotonic_s() - began_s)
-            delay_s = redial_delay_s(failures, random.random())
+            failures = failures_after(failures, self._parts.clock.monotonic_s() - began_s)
+            delay_s = redial_delay_s(failures, self._parts.draw())
             say = log.error if why.why in REFUSALS else log.warning
             say("not connected to the leader", why=why.message, failures=failures, again_in_s=round(delay_s, 2))
             self._on_state(f"not connected: {why.message}")
@@ -108,14 +107,15 @@ class LeaderLink:
             registered = await self._register(call)
             log.info("registered with the leader", fellow_id=registered.fellow_id, name=registered.name)
             self._on_state(f"connected as {registered.name}")
-            await _Connection(self, channel, call, registered).run()
+            await _Connection(self._parts, channel, call, registered).run()
         finally:
             call.cancel()
             await channel.close()
 
     async def _register(self, call: grpc.aio.StreamStreamCall) -> link_pb2.Registered:
-        await self._table.refresh()
-        machine = await asyncio.to_thread(self._hardware.read, self._table.memory_bytes())
+        table = self._parts.table
+        await table.refresh()
+        machine = await asyncio.to_thread(self._parts.hardware.read, table.memory_bytes())
         register = link_pb2.Register(
             identity=self._introduction.identity,
             name=self._introduction.name,
@@ -125,7 +125,7 @@ class LeaderLink:
             version=self._introduction.version,
             held=[
                 link_pb2.HeldStage(status=stage.status, ring_addresses=stage.loaded.ring_addresses)
-                for stage in self._table.loaded()
+                for stage in table.loaded()
             ],
         )
         try:
@@ -144,25 +144,25 @@ class _Connection:
 
     def __init__(
         self,
-        link: LeaderLink,
+        parts: LinkParts,
         channel: grpc.aio.Channel,
         call: grpc.aio.StreamStreamCall,
         registered: link_pb2.Registered,
     ) -> None:
-        self._link = link
+        self._parts = parts
         self._channel = channel
         self._call = call
         self._registered = registered
         self._outbox: asyncio.Queue[link_pb2.ConnectRequest] = asyncio.Queue(OUTBOX_MAX)
         self._overflow = asyncio.Event()
-        self._signals = SignalRunner(link._table, link._loader, link._relay_default, self._send)
+        self._signals = SignalRunner(parts.table, parts.loader, parts.clock, parts.relay_default, self._send)
 
     async def run(self) -> None:
         """Until the link breaks. Raises what broke it."""
         credential = self._registered.node_credential
         metadata = (("authorization", f"Bearer {credential}"),) if credential else ()
-        self._link._on_credential(metadata)
-        self._link._table.on_event = self._send
+        self._parts.on_credential(metadata)
+        self._parts.table.on_event = self._send
         try:
             await run_until_first(
                 self._read(),
@@ -170,10 +170,10 @@ class _Connection:
                 self._heartbeats(),
                 self._break_when_full(),
                 self._end_unwanted(self._registered.unwanted),
-                self._link._replies.run(self._channel, self._registered.fellow_id, metadata),
+                self._parts.replies.run(self._channel, self._registered.fellow_id, metadata),
             )
         finally:
-            self._link._table.on_event = lambda event: None  # what happens meanwhile shows in the next registration
+            self._parts.table.on_event = lambda event: None  # what happens meanwhile shows in the next registration
             await self._signals.close()
 
     def _send(self, message: link_pb2.ConnectRequest) -> bool:
@@ -201,21 +201,21 @@ class _Connection:
         sequence = 0
         interval_ms = self._registered.heartbeat_ms or HEARTBEAT_MS_DEFAULT
         while True:
-            began_s = self._link._clock.monotonic_s()
-            devices, _ = await asyncio.gather(self._devices(), self._link._table.refresh())
+            began_s = self._parts.clock.monotonic_s()
+            devices, _ = await asyncio.gather(self._devices(), self._parts.table.refresh())
             sequence += 1
             # Put together in one step, so that it never disagrees with the events and results before it.
-            heartbeat = link_pb2.Heartbeat(sequence=sequence, devices=devices, stages=self._link._table.statuses())
+            heartbeat = link_pb2.Heartbeat(sequence=sequence, devices=devices, stages=self._parts.table.statuses())
             self._send(link_pb2.ConnectRequest(heartbeat=heartbeat))
-            spent_s = self._link._clock.monotonic_s() - began_s
-            await asyncio.sleep(max(heartbeat_delay_s(interval_ms, random.random()) - spent_s, 0.02))
+            spent_s = self._parts.clock.monotonic_s() - began_s
+            await asyncio.sleep(max(heartbeat_delay_s(interval_ms, self._parts.draw()) - spent_s, 0.02))
 
     async def _devices(self) -> list:
         """Live figures; none, which is unknown, when the driver does not answer in 2 s."""
         try:
             async with asyncio.timeout(HARDWARE_TIMEOUT_S):
-                held_bytes = self._link._table.memory_bytes()
-                return devices_to_proto(await asyncio.to_thread(self._link._hardware.read_devices, held_bytes))
+                held_bytes = self._parts.table.memory_bytes()
+                return devices_to_proto(await asyncio.to_thread(self._parts.hardware.read_devices, held_bytes))
         except TimeoutError:
             log.warning("the hardware did not answer", within_s=HARDWARE_TIMEOUT_S)
             return []
@@ -224,5 +224,5 @@ class _Connection:
         """End what the leader no longer wants, then idle until the connection ends."""
         if unwanted:
             log.info("the leader no longer wants stages", placements=[spec.placement_id for spec in unwanted])
-        await asyncio.gather(*(self._link._table.end_placement(spec.placement_id) for spec in unwanted))
+        await asyncio.gather(*(self._parts.table.end_placement(spec.placement_id) for spec in unwanted))
         await asyncio.Event().wait()

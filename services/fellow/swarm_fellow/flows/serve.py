@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from dataclasses import dataclass
 
 import grpc
@@ -12,10 +11,10 @@ from silentswarm.fellow.v1.inference_link_pb2_grpc import InferenceLinkStub
 from swarm_core.clock import Clock
 from swarm_core.errors import ModelNotReady, Overloaded, Reason, StageFailed, StaleEpoch, SwarmError
 from swarm_rpc.errors import error_of
+from swarm_rpc.race import run_until_first
 
-from swarm_fellow.domain.backoff import failures_after, redial_delay_s
+from swarm_fellow.domain.backoff import Draw, failures_after, redial_delay_s
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
-from swarm_fellow.flows.together import run_until_first
 from swarm_fellow.rpc.convert import describe_stage, failed_event
 
 log = structlog.get_logger()
@@ -42,10 +41,11 @@ class ReplyServer:
     in_flight_max: replies a stage holds at once; one more is refused with OVERLOADED.
     """
 
-    def __init__(self, table: StageTable, in_flight_max: int, clock: Clock) -> None:
+    def __init__(self, table: StageTable, in_flight_max: int, clock: Clock, draw: Draw) -> None:
         self._table = table
         self._in_flight_max = in_flight_max
         self._clock = clock
+        self._draw = draw
 
     async def run(self, channel: grpc.aio.Channel, fellow_id: str, metadata: tuple[tuple[str, str], ...]) -> None:
         """Serve until cancelled; a broken stream is opened again with backoff."""
@@ -62,7 +62,7 @@ class ReplyServer:
             finally:
                 call.cancel()
             failures = failures_after(failures, self._clock.monotonic_s() - began_s)
-            await asyncio.sleep(redial_delay_s(failures, random.random()))
+            await asyncio.sleep(redial_delay_s(failures, self._draw()))
 
 
 class _Stream:

@@ -1,13 +1,13 @@
 """Signals of one connection: each runs as a task within its time and gets exactly one result. Decides by kind alone."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 
 import structlog
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
+from swarm_core.clock import Clock
 from swarm_core.errors import BadRequest, DeadlinePassed, ModelNotReady, Overloaded, StaleEpoch, SwarmError
 
 from swarm_fellow.flows.load import Loader
@@ -31,9 +31,10 @@ Send = Callable[[link_pb2.ConnectRequest], bool]
 class SignalRunner:
     """Runs the signals of one connection. relay_default: the relay to use when a WIRE names none."""
 
-    def __init__(self, table: StageTable, loader: Loader, relay_default: str, send: Send) -> None:
+    def __init__(self, table: StageTable, loader: Loader, clock: Clock, relay_default: str, send: Send) -> None:
         self._table = table
         self._loader = loader
+        self._clock = clock
         self._relay_default = relay_default
         self._send = send
         self._tasks: set[asyncio.Task] = set()
@@ -70,7 +71,7 @@ class SignalRunner:
     async def _run(self, signal: link_pb2.Signal) -> None:
         kind = signal.WhichOneof("kind")
         allowed_s = signal.timeout_ms / 1000 or TIMEOUT_DEFAULT_S
-        steps = _Steps(signal.signal_id, self._send)
+        steps = _Steps(signal.signal_id, self._clock, self._send)
         try:
             if kind not in self._kinds:
                 raise BadRequest("this fellow does not know this kind of signal; update it", field="kind")
@@ -119,16 +120,17 @@ class SignalRunner:
             )
         stage.spec.epoch = signal.epoch  # from here on replies of the older epoch are refused
         steps.step = "waiting for the next stage"
-        answer = await stage.client().wire(
-            rpc_pb2.WireRequest(
-                epoch=signal.epoch,
-                route=signal.route,
-                next_addresses=signal.next_addresses,
-                relay_address=signal.relay_address or self._relay_default,
-                previous_route=signal.previous_route,
-                timeout_ms=int(steps.remaining_s() * 1000),
-            )
+        request = rpc_pb2.WireRequest(
+            epoch=signal.epoch,
+            route=signal.route,
+            next_addresses=signal.next_addresses,
+            relay_address=signal.relay_address or self._relay_default,
+            previous_route=signal.previous_route,
+            timeout_ms=int(steps.remaining_s() * 1000),
         )
+        if signal.HasField("kv_tokens"):
+            request.kv_tokens = signal.kv_tokens
+        answer = await stage.client().wire(request)
         return link_pb2.SignalResult(wire=link_pb2.WireDone(connected=answer.connected, failure=answer.failure))
 
     async def _probe(self, signal: link_pb2.ProbeSignal, steps: "_Steps") -> link_pb2.SignalResult:
@@ -149,10 +151,11 @@ class SignalRunner:
 class _Steps:
     """Where a signal is: told to the leader at most every 0.5 s, and kept for the words of a passed deadline."""
 
-    def __init__(self, signal_id: int, send: Send) -> None:
+    def __init__(self, signal_id: int, clock: Clock, send: Send) -> None:
         self.step = STEP_WAITING
         self.deadline_s = 0.0
         self._signal_id = signal_id
+        self._clock = clock
         self._send = send
         self._told_s = float("-inf")
 
@@ -163,7 +166,7 @@ class _Steps:
 
     def report(self, step: str, done: int, total: int) -> None:
         """Say how far it is; a new step is told at once."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if step == self.step and now_s - self._told_s < PROGRESS_INTERVAL_S:
             return
         self.step, self._told_s = step, now_s

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from swarm_core.errors import BadFrame, BadRequest, HashMismatch, Reason, SwarmE
 from swarm_core.manifest import Manifest, manifest_from_json, manifest_sha256
 from swarm_core.slices import LayerRange, slice_tensors
 
-from swarm_fellow.domain.backoff import redial_delay_s
+from swarm_fellow.domain.backoff import Draw, redial_delay_s
 from swarm_fellow.host.cache import ModelCache, Part, Piece
 
 log = structlog.get_logger()
@@ -111,10 +110,11 @@ class _Stall:
 class SliceFetcher:
     """Brings slices to disk. Safe to use for several loads at once, also beside other fellows on the same cache."""
 
-    def __init__(self, source: Source, cache: ModelCache, clock: Clock) -> None:
+    def __init__(self, source: Source, cache: ModelCache, clock: Clock, draw: Draw) -> None:
         self._source = source
         self._cache = cache
         self._clock = clock
+        self._draw = draw
 
     async def fetch(
         self, model_id: str, manifest_sha: str, layer_start: int, layer_stop: int, progress: FetchProgress
@@ -165,7 +165,7 @@ class SliceFetcher:
             except SwarmError as error:
                 if error.why not in RETRYABLE or failures == TRIES_WITHOUT_PROGRESS_MAX:
                     raise
-                await asyncio.sleep(redial_delay_s(failures, random.random()))
+                await asyncio.sleep(redial_delay_s(failures, self._draw()))
         raise AssertionError("the last try returns or raises")
 
     async def _bring(self, pieces: list[Piece], run: _Run) -> None:
@@ -211,7 +211,7 @@ class SliceFetcher:
                     tries=failures,
                 ) from cut
             log.info("a transfer broke off and goes on", model=run.model_id, failures=failures, why=cut.message)
-            await asyncio.sleep(redial_delay_s(failures, random.random()))
+            await asyncio.sleep(redial_delay_s(failures, self._draw()))
 
     async def _stream_once(self, parts: Sequence[Part], run: _Run) -> SwarmError | None:
         """One stream of all that these parts lack. Returns what cut it short, None when it brought everything."""
