@@ -1,5 +1,6 @@
 """Stages over their whole life, with real processes: load, evict, idle, crash, stop."""
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -25,7 +26,7 @@ async def test_a_loaded_stage_says_where_it_listens_and_what_it_holds(tmp_path: 
     held = [name for name in ONE.tensors if name.startswith(("model.layers.0", "model.layers.1", "model.embed"))]
     assert done.weight_bytes == sum(len(ONE.tensors[name]) for name in held)
     assert list(done.ring_addresses) == ["127.0.0.1:4242"] and done.kv_tokens_measured == 2
-    assert steps[0] == "fetch" and "build" in steps
+    assert [step for step, _ in itertools.groupby(steps)] == ["fetch", "start", "build"]
     assert again.weight_bytes == done.weight_bytes and again.fetched_bytes == 0
 
 
@@ -183,6 +184,18 @@ async def test_a_stage_that_ignores_stop_and_sigterm_is_killed(tmp_path: Path):
 
     assert unloaded.HasField("acknowledged") and pids == []
     assert unknown.HasField("acknowledged")
+
+
+async def test_the_tokens_to_admit_by_reach_the_stage_and_stay_absent_when_nobody_names_them(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        named = await fellow.ask(wire=link_pb2.WireSignal(placement_id="p1", epoch=1, kv_tokens=0))
+        unnamed = await fellow.ask(wire=link_pb2.WireSignal(placement_id="p1", epoch=1))
+
+    assert named.wire.failure.endswith("kv tokens 0") and unnamed.wire.failure.endswith("kv tokens unnamed")
 
 
 async def test_wire_and_probe_reach_the_stage_and_an_older_epoch_is_refused(tmp_path: Path):

@@ -17,7 +17,7 @@ from swarm_fellow.rpc.convert import describe_stage
 
 log = structlog.get_logger()
 
-# Told (step, done, total); bytes for "fetch" and "weights".
+# Told (step, done, total); bytes for "fetch" and "weights", processes for "start".
 LoadProgress = Callable[[str, int, int], None]
 
 
@@ -89,7 +89,9 @@ class Loader:
             spec.layer_stop,
             lambda done, total: progress("fetch", done, total),
         )
+        progress("start", 0, 1)
         stage = await self._table.admit(spec)
+        progress("start", 1, 1)
         try:
             loaded = await self._build(stage, fetched, listen, progress)
             done = link_pb2.LoadDone(

@@ -53,7 +53,9 @@ class StandIn(StageServicer):
         if request.epoch < self.status.spec.epoch:
             raise StaleEpoch(f"epoch {request.epoch} is over")
         self.status.spec.epoch = request.epoch
-        return rpc_pb2.WireResponse(connected=False, failure=f"relay {request.relay_address} in {request.timeout_ms}")
+        tokens = request.kv_tokens if request.HasField("kv_tokens") else "unnamed"
+        told = f"relay {request.relay_address} in {request.timeout_ms}, kv tokens {tokens}"
+        return rpc_pb2.WireResponse(connected=False, failure=told)
 
     async def Probe(self, request, context):
         return rpc_pb2.ProbeResponse(lap_ms=2.5, stage_ms=[1.0, 1.0])
