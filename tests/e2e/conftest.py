@@ -44,7 +44,7 @@ def reference_folder(models_root: Path, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chat_swarm(models_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
     """Two fellows, SmolLM2 over two stages, links as they come. Tests leave it serving."""
     options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)

@@ -10,8 +10,8 @@ from silentswarm.stage.v1 import stage_pb2_grpc
 from swarm_core.logs import configure_logs
 from swarm_rpc.server import listen, make_server
 
-from swarm_stage.serve.host import StageHost
 from swarm_stage.serve.parent import die_with_parent
+from swarm_stage.serve.runner import StageRunner
 from swarm_stage.serve.servicer import StageServicer
 
 STOP_GRACE_S = 1.0
@@ -19,16 +19,16 @@ STOP_GRACE_S = 1.0
 
 async def serve(socket_path: str) -> None:
     """Serve stage.v1.Stage on a Unix socket until Stop or SIGTERM."""
-    host = StageHost()
+    runner = StageRunner()
     server = make_server()
-    stage_pb2_grpc.add_StageServicer_to_server(StageServicer(host), server)
+    stage_pb2_grpc.add_StageServicer_to_server(StageServicer(runner), server)
     listen(server, f"unix:{socket_path}")
     await server.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, host.stopping.set)
-    await host.stopping.wait()
-    await host.close()
+        loop.add_signal_handler(number, runner.stopping.set)
+    await runner.stopping.wait()
+    await runner.close()
     await server.stop(STOP_GRACE_S)
 
 

@@ -96,3 +96,23 @@ async def test_lanes_of_different_rings_do_not_meet():
 
     assert not waiting.done()
     waiting.cancel()
+
+
+async def test_ended_lanes_make_room_for_new_ones_however_old_a_living_ring_is():
+    """A long-lived ring was the oldest entry, and nothing behind it was ever forgotten."""
+    board = LaneBoard(LaneLimits(), channels_max=3)
+    await board.attach("old ring", "act", 1, "sender")
+    for number in range(10):
+        lane = await board.attach(f"ring-{number}", "act", 1, "sender")
+        await lane.lose("sender")
+
+    assert (await board.attach("newest", "act", 1, "sender")).ended is None
+
+
+async def test_a_refused_lane_leaves_nothing_behind():
+    board = LaneBoard(LaneLimits(), channels_max=2)
+    for name in ("a", "b"):
+        await board.attach(name, "act", 1, "sender")
+    for _ in range(2):
+        with pytest.raises(Overloaded, match="2 live lanes"):
+            await board.attach("c", "act", 1, "sender")

@@ -251,6 +251,60 @@ def test_an_ended_session_number_is_never_taken_again_in_its_epoch():
     assert ring.computes[1].held_tokens() == 0
 
 
+def test_a_replayed_answer_has_no_effect_and_is_counted():
+    """Three copies of one answer once gave three tokens."""
+    ring = MemoryRing(2)
+    heard = ring.submit("a", PROMPT, new_tokens=4)
+    ring.step(0)
+    ring.step(1)
+    ring.links[0].extend(ring_pb2.FrameBatch.FromString(ring.links[0][0].SerializeToString()) for _ in range(2))
+    ring.run()
+
+    assert heard.tokens == lone_run(PROMPT, 2, 4)
+    assert ring.counters[0].frames_refused == 2
+
+
+def test_a_refusal_on_a_later_stage_keeps_its_numbers_and_names_the_stage():
+    ring = MemoryRing(3, context_tokens=64)
+    heard = ring.submit("a", PROMPT, new_tokens=4)
+    ring.step(0)
+    ring.links[1][0].frames[0].pos = 62
+    ring.run()
+
+    assert heard.broke.error.why is Reason.BAD_FRAME
+    assert "stage 1" in heard.broke.error.message
+
+
+def test_a_tighter_stage_lowers_what_stage_0_admits():
+    ring = MemoryRing(2, kv_tokens=1000)
+    ring.first.limit_kv(50)
+    heard = ring.submit("a", PROMPT, new_tokens=60)
+
+    assert heard.broke.error.facts["budget_tokens"] == "50"
+
+
+def test_times_cover_everything_from_admission_to_the_last_token():
+    ring = MemoryRing(2)
+    heard = ring.submit("a", PROMPT, new_tokens=3)
+    while ring.step(0) or ring.step(1):
+        ring.clock.advance(0.25)
+    timing = heard.finished.timing
+
+    assert timing.prefill_ms == 500.0  # two moves of the ring to the first answer, the third takes it
+    assert timing.decode_ms > 0 and len(timing.stage_ms) == 2
+    assert timing.link_ms * 2 + sum(timing.stage_ms) * 2 == pytest.approx(timing.decode_ms)
+
+
+def test_bytes_per_token_count_every_link_once():
+    ring = MemoryRing(3)
+    heard = ring.submit("a", PROMPT, new_tokens=11)
+    ring.run()
+    decoding = [batch for batch in ring.sent if batch.frames[0].pos >= len(PROMPT)]
+    sent = sum(frame.ByteSize() for batch in decoding for frame in batch.frames if not frame.HasField("end"))
+
+    assert heard.finished.timing.bytes_per_token == pytest.approx(sent / 10)
+
+
 def test_the_last_stage_answering_too_much_fails_that_reply():
     ring = MemoryRing(2)
     heard = ring.submit("a", PROMPT, new_tokens=3)

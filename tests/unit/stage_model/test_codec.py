@@ -134,3 +134,17 @@ def test_a_damaged_file_is_corrupt(model_dir, name):
     (model_dir / name).write_text('{"model": ')
     with pytest.raises(ServableCorrupt):
         load_text_codec(model_dir)
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_p", 0.0), ("temperature", -1.0), ("temperature", float("nan"))])
+def test_sampling_defaults_that_cannot_be_used_fail_the_load_not_every_request(model_dir, name, value):
+    write(model_dir, "generation_config.json", {"do_sample": True, name: value})
+
+    with pytest.raises(ServableCorrupt, match=name):
+        load_text_codec(model_dir)
+
+
+def test_a_top_k_of_minus_one_means_all(model_dir):
+    write(model_dir, "generation_config.json", {"do_sample": True, "top_k": -1})
+
+    assert load_text_codec(model_dir).default_sampling == {"top_k": 0}

@@ -12,8 +12,9 @@ CHANNELS_MAX = 4096  # remembered (lane, channel) pairs; a ring of 16 stages has
 class LaneBoard:
     """Finds or makes the lane an end attaches to."""
 
-    def __init__(self, limits: LaneLimits) -> None:
+    def __init__(self, limits: LaneLimits, channels_max: int = CHANNELS_MAX) -> None:
         self._limits = limits
+        self._channels_max = channels_max
         self._lanes: OrderedDict[tuple[str, str], Lane] = OrderedDict()
 
     async def attach(self, ring: str, channel: str, epoch: int, role: str) -> Lane:
@@ -35,16 +36,16 @@ class LaneBoard:
         lane.attached.add(role)
         return lane
 
-    def live_lanes(self) -> list[Lane]:
-        """Lanes that have not ended."""
-        return [lane for lane in self._lanes.values() if not lane.ended]
+    def lanes(self) -> list[Lane]:
+        """Every lane remembered, oldest first; ended ones stay to fence their epochs."""
+        return list(self._lanes.values())
 
     def _open(self, key: tuple[str, str], epoch: int) -> Lane:
+        if key not in self._lanes and len(self._lanes) >= self._channels_max:
+            ended = next((old for old, lane in self._lanes.items() if lane.ended), None)
+            if ended is None:
+                raise Overloaded(f"the relay carries {self._channels_max} live lanes already")
+            del self._lanes[ended]
         self._lanes[key] = Lane(f"{key[1]} of {key[0]}", epoch, self._limits)
         self._lanes.move_to_end(key)
-        while len(self._lanes) > CHANNELS_MAX:
-            oldest_key, oldest = next(iter(self._lanes.items()))
-            if not oldest.ended and oldest.attached:
-                raise Overloaded(f"the relay carries {CHANNELS_MAX} lanes already")
-            del self._lanes[oldest_key]
         return self._lanes[key]

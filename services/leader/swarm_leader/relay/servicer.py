@@ -13,6 +13,7 @@ from swarm_leader.relay.lane import Lane, LaneLimits
 
 ATTACH_TIMEOUT_S = 10.0
 NAME_MAX = 128
+_ROLES = {relay_pb2.ROLE_SENDER: "sender", relay_pb2.ROLE_RECEIVER: "receiver"}
 
 
 class RelayServicer(relay_pb2_grpc.RelayServicer):
@@ -26,7 +27,7 @@ class RelayServicer(relay_pb2_grpc.RelayServicer):
         self, requests: AsyncIterator[relay_pb2.AttachRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[relay_pb2.AttachResponse]:
         attach = await _read_attach(requests)
-        role = "sender" if attach.role == relay_pb2.ROLE_SENDER else "receiver"
+        role = _ROLES[attach.role]
         lane = await self.board.attach(attach.lane, attach.channel, attach.epoch, role)
         try:
             accepted = relay_pb2.Attached(payload_bytes_max=self._limits.payload_bytes_max)
@@ -48,7 +49,7 @@ async def _read_attach(requests: AsyncIterator[relay_pb2.AttachRequest]) -> rela
     except (TimeoutError, StopAsyncIteration):
         raise BadRequest(f"no Attach within {ATTACH_TIMEOUT_S:g} s", field="attach") from None
     attach = first.attach
-    if first.WhichOneof("body") != "attach" or attach.role == relay_pb2.ROLE_UNSPECIFIED:
+    if first.WhichOneof("body") != "attach" or attach.role not in _ROLES:
         raise BadRequest("the first message must be an Attach with a role", field="attach")
     if not attach.epoch or not 0 < len(attach.lane) <= NAME_MAX or not 0 < len(attach.channel) <= NAME_MAX:
         raise BadRequest(
@@ -74,16 +75,19 @@ async def _take_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]
 async def _give_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]) -> AsyncIterator[bytes]:
     """What the receiver gets, until the lane ends or the receiver closes its side."""
     closed = asyncio.ensure_future(_drain(requests))
+    getting: asyncio.Future[bytes] | None = None
     try:
         while True:
             getting = asyncio.ensure_future(lane.get())
             await asyncio.wait({getting, closed}, return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
-                getting.cancel()
                 return
             yield getting.result()
     finally:
-        closed.cancel()
+        waits = [wait for wait in (closed, getting) if wait is not None]
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def _drain(requests: AsyncIterator[relay_pb2.AttachRequest]) -> None:

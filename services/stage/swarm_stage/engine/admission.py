@@ -23,6 +23,10 @@ class Admission:
         """Tokens reserved by running sessions."""
         return self._budget.reserved_tokens
 
+    def limit_kv(self, tokens: int) -> None:
+        """Lower the budget; what is reserved beyond it drains by itself."""
+        self._budget.tokens = min(self._budget.tokens, tokens)
+
     def enqueue(self, request: Request) -> None:
         """Wait for a place. Raises ContextTooLong for what never fits, Overloaded when too many wait."""
         if request.probe:

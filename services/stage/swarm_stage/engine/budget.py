@@ -26,10 +26,15 @@ class KvBudget:
         """Reserved by all sessions."""
         return sum(self.reserved.values())
 
+    @property
+    def longest_tokens(self) -> int:
+        """The longest conversation that can ever fit."""
+        return min(self.tokens, self.context_tokens)
+
     def check(self, prompt_tokens: int, new_tokens_max: int) -> None:
         """Refuse what can never fit, before any compute. Raises ContextTooLong with both numbers."""
         needed = prompt_tokens + new_tokens_max
-        limit = min(self.tokens, self.context_tokens)
+        limit = self.longest_tokens
         if needed > limit:
             raise ContextTooLong(
                 f"this conversation needs {needed} tokens ({prompt_tokens} of prompt, {new_tokens_max} to generate); "

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -53,6 +54,7 @@ class BeginEpoch:
 
     epoch: int
     why: SwarmError
+    kv_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class EngineThread(threading.Thread):
 
     build: makes the role (loads the model); runs on this thread because torch keeps a thread pool per caller.
     on_fault: called from this thread when the engine itself fails; everything in flight has been failed by then.
+    on_death: called last when the thread cannot go on: nobody would empty the inbox any more.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class EngineThread(threading.Thread):
         loop: asyncio.AbstractEventLoop,
         build: Callable[[], Role],
         on_fault: Callable[[SwarmError], None],
+        on_death: Callable[[], None],
     ) -> None:
         super().__init__(name="engine", daemon=True)
         self.inbox = Inbox(loop)
@@ -85,6 +89,7 @@ class EngineThread(threading.Thread):
         self._loop = loop
         self._build = build
         self._on_fault = on_fault
+        self._on_death = on_death
 
     def run(self) -> None:
         try:
@@ -93,15 +98,19 @@ class EngineThread(threading.Thread):
             self._loop.call_soon_threadsafe(_settle, self.built, error)
             return
         self._loop.call_soon_threadsafe(_settle, self.built, None)
-        while self._serve(role):
-            pass
+        try:
+            while self._serve(role):
+                pass
+        except BaseException as error:
+            log.error("engine thread died", exc_info=error)
+            self._on_death()
 
     def _serve(self, role: Role) -> bool:
         """One round of the inbox and the role; False after Halt."""
         for item in self.inbox.take(0 if role.has_work else None):
             if isinstance(item, Halt):
                 return False
-            self._guarded(role, lambda item=item: _dispatch(role, item))
+            self._guarded(role, partial(_dispatch, role, item))
         if role.has_work:
             self._guarded(role, role.turn)
         return True
@@ -122,6 +131,8 @@ def _dispatch(role: Role, item: Any) -> None:
         role.on_batch(item.batch)
     elif isinstance(item, BeginEpoch):
         role.begin_epoch(item.epoch, item.why)
+        if isinstance(role, FirstStage) and item.kv_tokens is not None:
+            role.limit_kv(item.kv_tokens)
     elif isinstance(item, RingBroke):
         role.fail_all(item.error)
     elif isinstance(role, FirstStage) and isinstance(item, Submit):

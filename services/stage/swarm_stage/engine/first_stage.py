@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import BadFrame, LinkBroken, RemoteError, SwarmError
+from swarm_core.errors import BadFrame, LinkBroken, SwarmError
 
 from swarm_stage.engine.admission import Admission
 from swarm_stage.engine.counters import Counters
-from swarm_stage.engine.frames import reason_of
+from swarm_stage.engine.frames import failure_error
 from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens, timing_of
 from swarm_stage.engine.steps import Compute, Outcome, Step
 
@@ -80,6 +80,10 @@ class FirstStage:
                 self._finish(reply, generation_pb2.FINISH_REASON_STOP)
         self._admit()
 
+    def limit_kv(self, tokens: int) -> None:
+        """Admit no more than the tightest stage of the ring holds, tokens."""
+        self._admission.limit_kv(tokens)
+
     def begin_epoch(self, epoch: int, why: SwarmError) -> None:
         """Start a new ring: what ran on the older one fails, nothing of it is sent any more."""
         self.fail_all(why)
@@ -107,9 +111,12 @@ class FirstStage:
                 continue  # the answer to a position that was in the ring when its session ended
             body = frame.WhichOneof("body")
             if body == "failure":
-                self._fail(reply, RemoteError(reason_of(frame.failure.reason), frame.failure.message))
-            elif body == "sampled":
+                self._fail(reply, failure_error(frame.failure))
+            elif body == "sampled" and reply.due and frame.pos == reply.due[0]:
+                reply.times.answer_bytes = frame.ByteSize()
                 self._on_answer(reply, list(frame.sampled.tokens), frame.traces)
+            elif body == "sampled":
+                self._counters.frames_refused += 1  # a replay, or an answer nobody waits for: no effect
             else:
                 self._counters.frames_refused += 1
                 self._fail(reply, BadFrame(f"the last stage sent a {body} frame to stage 0"))
@@ -138,15 +145,12 @@ class FirstStage:
         prompt, start = reply.request.prompt_ids, reply.prompt_sent
         stop = min(len(prompt), start + self._prefill_chunk) if self._prefill_chunk else len(prompt)
         reply.prompt_sent = stop
-        reply.pieces_out += 1
-        if reply.times.first_piece_s is None:
-            reply.times.first_piece_s = self._clock.monotonic_s()
         is_final = stop == len(prompt)
         return Step(reply.session, start, ids=prompt[start:stop], sampling=reply.request.sampling, sample=is_final)
 
     def _may_send_piece(self, reply: Reply) -> bool:
         # One piece per stage in the ring keeps every stage busy; more would only queue before others' tokens.
-        return reply.pieces_out < self._stage_count
+        return len(reply.due) < self._stage_count
 
     def _run(self, work: Sequence[tuple[Reply, Step]]) -> None:
         """Compute steps and pass on what came of them."""
@@ -156,6 +160,7 @@ class FirstStage:
         frames: list[ring_pb2.Frame] = []
         for (reply, step), outcome in zip(work, outcomes, strict=True):
             self._counters.positions += len(step.ids or ())
+            reply.due.append(step.pos)
             if outcome.error is not None:
                 self._fail(reply, outcome.error)
             elif self._stage_count == 1:
@@ -174,8 +179,6 @@ class FirstStage:
             sampling=reply.request.sampling if is_first else None,
         )
         trace = ring_pb2.Trace(stage_index=0, compute_us=outcome.compute_us)
-        if reply.generated and outcome.hidden is not None:
-            reply.times.decode_bytes += len(outcome.hidden.data)
         return ring_pb2.Frame(session=step.session, pos=step.pos, hidden=hidden, traces=[trace])
 
     def _on_answer(self, reply: Reply, tokens: list[int], traces: Sequence[ring_pb2.Trace]) -> None:
@@ -184,12 +187,12 @@ class FirstStage:
             reply.request.notify(Lap(tuple(traces), tuple(tokens)))
             self._drop(reply)
             return
-        is_final_piece = not reply.is_prefilling and reply.pieces_out <= 1
-        reply.pieces_out = max(0, reply.pieces_out - 1)
-        if not tokens and (reply.pieces_out or reply.is_prefilling):
+        reply.due.popleft()
+        is_token_due = not reply.due and not reply.is_prefilling
+        if not tokens and not is_token_due:
             reply.request.notify(Tokens(()))
             return
-        if len(tokens) != 1 or not is_final_piece or tokens[0] >= self._compute.vocabulary_size:
+        if len(tokens) != 1 or not is_token_due or tokens[0] >= self._compute.vocabulary_size:
             self._fail(reply, BadFrame(f"the last stage answered {len(tokens)} tokens where one was due: {tokens[:4]}"))
             return
         self._note_times(reply, traces)
@@ -208,10 +211,10 @@ class FirstStage:
             times.stage_us = [0] * len(traces)
         else:
             times.stage_us = [a + trace.compute_us for a, trace in zip(times.stage_us, traces, strict=False)]
-            times.decode_bytes += sum(trace.received_bytes for trace in traces[1:-1])
+            times.decode_bytes += sum(trace.received_bytes for trace in traces[1:]) + times.answer_bytes
         times.last_token_s = now_s
 
-    def _finish(self, reply: Reply, reason: int) -> None:
+    def _finish(self, reply: Reply, reason: generation_pb2.FinishReason) -> None:
         timing = timing_of(reply, self._route())
         if timing.decode_ms > 0:
             self._counters.tokens_per_s = (len(reply.generated) - 1) * 1e3 / timing.decode_ms

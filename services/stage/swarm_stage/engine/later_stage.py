@@ -69,17 +69,13 @@ class LaterStage:
         if batch.epoch != self._epoch:
             self._counters.frames_refused += len(batch.frames)
             return
-        received_bytes = batch.ByteSize()
         results: list[ring_pb2.Frame | _Work] = []
         seen: set[int] = set()
         for frame in batch.frames:
             results.extend(self._take(frame, seen))
         work = [result for result in results if isinstance(result, _Work)]
         outcomes = iter(self._compute.forward([item.step for item in work]) if work else ())
-        frames = [
-            self._pass_on(result, next(outcomes), received_bytes) if isinstance(result, _Work) else result
-            for result in results
-        ]
+        frames = [self._pass_on(result, next(outcomes)) if isinstance(result, _Work) else result for result in results]
         self._refresh_counters()
         if frames:
             self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=frames))
@@ -132,12 +128,12 @@ class LaterStage:
         self._compute.open(frame.session)
         self._counters.requests += 0 if frame.hidden.probe else 1
 
-    def _pass_on(self, work: _Work, outcome: Outcome, received_bytes: int) -> ring_pb2.Frame:
+    def _pass_on(self, work: _Work, outcome: Outcome) -> ring_pb2.Frame:
         frame = work.frame
         if outcome.error is not None:
             return self._refuse(frame.session, outcome.error)
         trace = ring_pb2.Trace(
-            stage_index=self._spec.stage_index, compute_us=outcome.compute_us, received_bytes=received_bytes
+            stage_index=self._spec.stage_index, compute_us=outcome.compute_us, received_bytes=frame.ByteSize()
         )
         if frame.hidden.probe:
             trace.layer_start, trace.layer_stop = self._spec.layer_start, self._spec.layer_stop

@@ -1,5 +1,6 @@
 """One reply as stage 0 sees it: what was asked, how far it is, where its time went. Pure state."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ class Tokens:
 class Finished:
     """The reply is complete."""
 
-    reason: int
+    reason: generation_pb2.FinishReason
     completion_tokens: int
     timing: generation_pb2.Timing
 
@@ -71,11 +72,11 @@ class ReplyTimes:
     """Durations of one reply, all on stage 0's clock except the compute each stage measured itself."""
 
     admitted_s: float = 0.0
-    first_piece_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
     stage_us: list[int] = field(default_factory=list)
     decode_bytes: int = 0
+    answer_bytes: int = 0  # of the answer being taken
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Reply:
     request: Request
     session: int
     prompt_sent: int = 0
-    pieces_out: int = 0  # prompt pieces in the ring, unanswered
+    due: deque[int] = field(default_factory=deque)  # positions in the ring whose answers are awaited, in order
     generated: list[int] = field(default_factory=list)
     times: ReplyTimes = field(default_factory=ReplyTimes)
 
@@ -99,7 +100,7 @@ class Reply:
         """Where the newest token stands."""
         return len(self.request.prompt_ids) + len(self.generated) - 1
 
-    def finish_reason(self) -> int:
+    def finish_reason(self) -> generation_pb2.FinishReason:
         """Why it is over after its newest token; UNSPECIFIED while it goes on."""
         if self.generated and self.generated[-1] in self.request.end_ids:
             return generation_pb2.FINISH_REASON_STOP
@@ -117,7 +118,7 @@ def timing_of(reply: Reply, route: str) -> generation_pb2.Timing:
     stage_ms = [us / 1e3 / decoded for us in times.stage_us] if decoded else []
     return generation_pb2.Timing(
         queue_ms=(times.admitted_s - request.arrived_s) * 1e3,
-        prefill_ms=(first_s - (times.first_piece_s or first_s)) * 1e3,
+        prefill_ms=(first_s - times.admitted_s) * 1e3,
         decode_ms=decode_ms,
         stage_ms=stage_ms,
         link_ms=max(0.0, decode_ms / decoded - sum(stage_ms)) if decoded else 0.0,

@@ -83,30 +83,40 @@ async def _hello(place: RingPlace, epoch: int, address: str) -> DirectLink:
         from_stage=place.stage_index,
         to_stage=place.next_stage,
     )
+    link = DirectLink(channel, call, address)
     try:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
             await call.write(ring_pb2.LinkRequest(hello=hello))
             answer = await call.read()
-        if answer is not grpc.aio.EOF:
-            return DirectLink(channel, call, address)
-        failure: SwarmError = LinkBroken("closed the link instead of a welcome")
-    except TimeoutError:
-        failure = LinkBroken(f"no answer within {HELLO_TIMEOUT_S:g} s")
-    except (grpc.RpcError, asyncio.InvalidStateError):
-        failure = await _refusal(call)
-    call.cancel()
-    await channel.close()
-    raise failure
+        if answer is grpc.aio.EOF:
+            raise LinkBroken("closed the link instead of a welcome")
+        return link
+    except BaseException as error:  # also when the wiring is given up: nothing stays open
+        failure = await _why_refused(call, error)
+        await link.close()
+        raise failure from None
 
 
-async def _refusal(call: grpc.aio.StreamStreamCall) -> SwarmError:
-    """What a call that failed says."""
+async def _why_refused(call: grpc.aio.StreamStreamCall, error: BaseException) -> BaseException:
+    """What to raise for a hello that failed."""
+    if isinstance(error, TimeoutError):
+        return LinkBroken(f"no answer within {HELLO_TIMEOUT_S:g} s")
+    if isinstance(error, grpc.RpcError):
+        return error_of(error)
+    if isinstance(error, asyncio.InvalidStateError):  # the call ended before the hello was written
+        return await ended_why(call)
+    return error
+
+
+async def ended_why(call: grpc.aio.StreamStreamCall) -> SwarmError:
+    """What a call that has ended says, also when its status came before anything was read."""
     try:
-        await call.wait_for_connection()
-        await call.read()
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            await call.wait_for_connection()
+            await call.read()
     except grpc.RpcError as error:
         return error_of(error)
-    except (asyncio.InvalidStateError, asyncio.CancelledError):
+    except (asyncio.InvalidStateError, TimeoutError):
         pass
     return LinkBroken("the call was ended")
 

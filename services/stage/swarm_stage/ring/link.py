@@ -1,15 +1,11 @@
 """What a stage needs of a link, whichever way it goes. No I/O."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from silentswarm.ring.v1 import ring_pb2
 
 WIRE_VERSION = 1
-
-# Takes a batch of an epoch; waits while the engine is behind, which slows the sender through flow control.
-Deliver = Callable[[int, ring_pb2.FrameBatch], Awaitable[None]]
 
 
 @dataclass(frozen=True)

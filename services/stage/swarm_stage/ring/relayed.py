@@ -7,11 +7,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
 from silentswarm.ring.v1 import ring_pb2
-from swarm_core.errors import LinkBroken
+from swarm_core.errors import LinkBroken, SwarmError
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
 
-from swarm_stage.ring.direct import MESSAGE_BYTES_MAX
+from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, ended_why
 from swarm_stage.ring.link import RingPlace, channel_of
 
 
@@ -48,38 +48,35 @@ class LaneEnd:
         await self._channel.close()
 
 
-async def attach_sender(place: RingPlace, epoch: int, address: str, timeout_s: float) -> LaneEnd:
-    """The sending end towards the next stage. Raises LinkBroken."""
-    return await _attach(place.placement_id, place.stage_index, place, epoch, address, relay_pb2.ROLE_SENDER, timeout_s)
+async def attach_sender(place: RingPlace, epoch: int, address: str) -> LaneEnd:
+    """The sending end towards the next stage; the caller sets the deadline. Raises LinkBroken."""
+    channel = channel_of(place.stage_index, place.stage_count)
+    return await _attach(place.placement_id, channel, epoch, address, relay_pb2.ROLE_SENDER)
 
 
-async def attach_receiver(place: RingPlace, epoch: int, address: str, timeout_s: float) -> LaneEnd:
-    """The receiving end from the previous stage. Raises LinkBroken."""
-    sender = place.previous_stage
-    return await _attach(place.placement_id, sender, place, epoch, address, relay_pb2.ROLE_RECEIVER, timeout_s)
+async def attach_receiver(place: RingPlace, epoch: int, address: str) -> LaneEnd:
+    """The receiving end from the previous stage; the caller sets the deadline. Raises LinkBroken."""
+    channel = channel_of(place.previous_stage, place.stage_count)
+    return await _attach(place.placement_id, channel, epoch, address, relay_pb2.ROLE_RECEIVER)
 
 
-async def _attach(
-    lane: str, sender: int, place: RingPlace, epoch: int, address: str, role: relay_pb2.Role, timeout_s: float
-) -> LaneEnd:
+async def _attach(lane: str, channel_name: str, epoch: int, address: str, role: relay_pb2.Role) -> LaneEnd:
     channel = dial(address, MESSAGE_BYTES_MAX)
     call = relay_pb2_grpc.RelayStub(channel).Attach()
-    attach = relay_pb2.Attach(lane=lane, channel=channel_of(sender, place.stage_count), epoch=epoch, role=role)
+    end = LaneEnd(channel, call, address)
+    attach = relay_pb2.Attach(lane=lane, channel=channel_name, epoch=epoch, role=role)
     try:
-        async with asyncio.timeout(timeout_s):
-            await call.write(relay_pb2.AttachRequest(attach=attach))
-            if await call.read() is not grpc.aio.EOF:
-                return LaneEnd(channel, call, address)
-        why = "it closed the call"
-    except TimeoutError:
-        why = f"no answer within {timeout_s:g} s"
-    except grpc.RpcError as error:
-        why = error_of(error).message
-    except asyncio.InvalidStateError:
-        why = str(await call.details()) or "the call was ended"
-    call.cancel()
-    await channel.close()
-    raise LinkBroken(f"the relay at {address} did not take channel {attach.channel}: {why}", relay=address)
+        await call.write(relay_pb2.AttachRequest(attach=attach))
+        if await call.read() is grpc.aio.EOF:
+            raise LinkBroken("it closed the call")
+        return end
+    except BaseException as error:  # also when the wiring is given up: nothing stays open
+        failure = await ended_why(call) if isinstance(error, grpc.RpcError | asyncio.InvalidStateError) else error
+        await end.close()
+        if isinstance(failure, SwarmError):
+            why = f"the relay at {address} did not take channel {channel_name}: {failure.message}"
+            raise LinkBroken(why, relay=address) from None
+        raise
 
 
 async def _ignore(batch: ring_pb2.FrameBatch) -> None:

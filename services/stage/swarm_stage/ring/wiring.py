@@ -1,7 +1,7 @@
 """This stage's two links in the current epoch: makes them, moves batches, and tells when one breaks."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 import structlog
@@ -29,6 +29,7 @@ class WireOrder:
     next_addresses: tuple[str, ...]
     relay_address: str
     timeout_s: float
+    kv_tokens: int | None = None  # what the tightest stage of the ring holds; None: as loaded
 
 
 @dataclass
@@ -42,6 +43,7 @@ class _Epoch:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     is_broken: bool = False
     has_direct_incoming: bool = False
+    has_received: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -80,22 +82,24 @@ class Wiring:
             if order.epoch < self.epoch:
                 raise StaleEpoch(f"this stage is at epoch {self.epoch}; {order.epoch} is over", epoch=self.epoch)
             current = self._current
-            if current and current.order == order and current.outgoing and not current.is_broken:
-                return current.outgoing.address
-            if current and current.order.epoch == order.epoch and self.place.stage_count > 1:
+            if current and current.order == order and not current.is_broken:
+                return current.outgoing.address if current.outgoing else ""
+            if current and current.order.epoch == order.epoch:
                 raise StaleEpoch(f"epoch {order.epoch} was joined already; a new wiring needs a new epoch")
             await self._leave(f"the ring moved on to epoch {order.epoch}")
             self._current = fresh = _Epoch(order)
-            self._inbox.put_now(BeginEpoch(order.epoch, LinkBroken("the ring was rewired")))
+            self._inbox.put_now(BeginEpoch(order.epoch, LinkBroken("the ring was rewired"), order.kv_tokens))
             if self.place.stage_count == 1:
                 return ""
             try:
-                await self._connect(fresh)
-            except SwarmError as error:
-                self._break(fresh, error.message)
+                async with asyncio.timeout(order.timeout_s):
+                    return await self._connect(fresh)
+            except TimeoutError:
+                self._break(fresh, f"the links were not up within {order.timeout_s:g} s")
+                raise LinkBroken(f"the links were not up within {order.timeout_s:g} s") from None
+            except BaseException as error:  # also when the fellow gave up waiting: a half-wired epoch must not stay
+                self._break(fresh, error.message if isinstance(error, SwarmError) else "wiring was given up")
                 raise
-            assert fresh.outgoing
-            return fresh.outgoing.address
 
     async def close(self) -> None:
         """Leave the ring for good."""
@@ -118,7 +122,9 @@ class Wiring:
 
     async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
         """Give an arrived batch to the engine; waits while its inbox is full. Other epochs have no effect."""
-        if epoch == self.epoch:
+        current = self._current
+        if current and epoch == current.order.epoch and not current.is_broken:
+            current.has_received = True
             await self._inbox.put(Arrived(batch))
 
     async def wait_over(self, epoch: int) -> None:
@@ -127,26 +133,34 @@ class Wiring:
             await self._current.over.wait()
 
     def incoming_ended(self, epoch: int, why: str) -> None:
-        """The previous stage's direct link is gone."""
-        if self._current and epoch == self._current.order.epoch:
-            self._break(self._current, why)
+        """The previous stage's direct link is gone. Before its first batch it may come again: its hello was slow."""
+        current = self._current
+        if current is None or epoch != current.order.epoch:
+            return
+        if current.has_received:
+            self._break(current, why)
+        current.has_direct_incoming = False
 
-    async def _connect(self, fresh: _Epoch) -> None:
-        """Make both links of an epoch. Raises LinkBroken or BadRequest."""
+    async def _connect(self, fresh: _Epoch) -> str:
+        """Make both links of an epoch; returns the next stage's address. Raises LinkBroken or BadRequest."""
         order = fresh.order
         if order.previous_route == stage_pb2.ROUTE_RELAY:
-            fresh.receiver = await attach_receiver(self.place, order.epoch, order.relay_address, order.timeout_s)
+            fresh.receiver = await attach_receiver(self.place, order.epoch, order.relay_address)
             self._start(fresh, self._receive(fresh, fresh.receiver))
         if order.route == stage_pb2.ROUTE_RELAY:
-            fresh.outgoing = await attach_sender(self.place, order.epoch, order.relay_address, order.timeout_s)
+            fresh.outgoing = await attach_sender(self.place, order.epoch, order.relay_address)
         elif order.route == stage_pb2.ROUTE_DIRECT:
             fresh.outgoing = await dial_next(self.place, order.epoch, order.next_addresses, order.timeout_s)
         else:
             raise BadRequest("a ring of several stages needs the route DIRECT or RELAY", field="route")
+        if fresh.is_broken:  # the receiver's lane ended while the next stage was dialled
+            await fresh.outgoing.close()
+            raise LinkBroken("the link from the previous stage broke while the next one was dialled")
         self._start(fresh, self._send_all(fresh, fresh.outgoing))
         self._start(fresh, self._watch(fresh, fresh.outgoing))
+        return fresh.outgoing.address
 
-    def _start(self, epoch: _Epoch, work) -> None:
+    def _start(self, epoch: _Epoch, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
         epoch.tasks.add(task)
         task.add_done_callback(epoch.tasks.discard)

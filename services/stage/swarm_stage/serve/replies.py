@@ -2,59 +2,58 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 
-from silentswarm.core.v1 import generation_pb2, reason_pb2
-from silentswarm.ring.v1 import ring_pb2
+from silentswarm.core.v1 import generation_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import BadRequest, DeadlinePassed, SwarmError
+from swarm_core.errors import BadRequest, DeadlinePassed, ServableCorrupt
 
+from swarm_stage.engine.budget import KvBudget
 from swarm_stage.engine.engine import Cancel, Conclude, Submit
 from swarm_stage.engine.inbox import Inbox
-from swarm_stage.engine.reply import Admitted, Broke, Finished, Lap, Note, Request, Tokens
+from swarm_stage.engine.reply import Broke, Lap, Note, Request
+from swarm_stage.serve.event_writer import EventWriter
 from swarm_stage.text.codec import TextCodec
-from swarm_stage.text.detokenizer import Detokenizer
-from swarm_stage.text.stop_strings import StopMatcher
 
 NEW_TOKENS_DEFAULT = 1024  # a reply nobody bounded; the context bounds it further
 PROGRESS_TIMEOUT_S = 120.0  # no answer at all, not even to a prompt piece: a stage is frozen
-SIGN_OF_LIFE_S = 5.0  # how often a long prompt says that it moves
-
-_Event = generation_pb2.GenerationEvent
-
-
-@dataclass(frozen=True)
-class ModelLimits:
-    """What a request is checked against."""
-
-    vocabulary_size: int
-    context_tokens: int
+ENCODE_TIMEOUT_S = 30.0  # a template or tokenizer that takes longer is broken, or the text is absurd
+TEMPLATE_CHECK_S = 10.0
+ENCODERS = 2  # threads of their own: a stuck template must not take those that everything else uses
 
 
 class Replies:
     """Turns generations into events. codec is None for a model without a tokenizer: token ids only."""
 
-    def __init__(self, inbox: Inbox, codec: TextCodec | None, limits: ModelLimits, clock: Clock) -> None:
+    def __init__(
+        self, inbox: Inbox, codec: TextCodec | None, vocabulary_size: int, budget: KvBudget, clock: Clock
+    ) -> None:
+        """budget: read only here; the engine thread owns it."""
         self._inbox = inbox
         self._codec = codec
-        self._limits = limits
+        self._vocabulary_size = vocabulary_size
+        self._budget = budget
         self._clock = clock
+        self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="encode")
         self._loop = asyncio.get_running_loop()
 
-    async def generate(self, request_id: str, generation: generation_pb2.Generation) -> AsyncIterator[_Event]:
+    async def generate(
+        self, request_id: str, generation: generation_pb2.Generation
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
         """Events of one reply; leaving the iterator early ends the session on every stage.
 
         Raises BadRequest for input that cannot be used; every later failure is a Failed event.
         """
-        prompt_ids = await asyncio.to_thread(self._encode, generation)
+        arrived_s = self._clock.monotonic_s()
+        prompt_ids = await self._encode_in_time(generation)
         notes: asyncio.Queue[Note] = asyncio.Queue()  # bounded by new_tokens_max, which admission has reserved
-        request = self._request(request_id, generation, prompt_ids, notes)
+        request = self._request(request_id, generation, prompt_ids, notes, arrived_s)
+        writer = EventWriter(self._codec, list(generation.stop), request, self._clock)
         await self._inbox.put(Submit(request))
-        writer = _EventWriter(self._codec, list(generation.stop), request)
         try:
             while not writer.is_over:
-                for event in writer.events(await self._next_notes(notes)):
+                for event in writer.events(await self._next_notes(notes, writer.is_admitted)):
                     yield event
                 if writer.wants_conclusion:
                     self._inbox.put_now(Conclude(request_id))
@@ -89,8 +88,29 @@ class Replies:
         finally:
             self._inbox.put_now(Cancel("probe"))
 
+    async def check_template(self, timeout_s: float = TEMPLATE_CHECK_S) -> None:
+        """Render the chat template once, so that one that never ends fails the load. Raises ServableCorrupt."""
+        chat = generation_pb2.Chat(messages=[generation_pb2.ChatMessage(role="user", content="Hello!")])
+        try:
+            await self._encode_in_time(generation_pb2.Generation(chat=chat), timeout_s)
+        except DeadlinePassed:
+            raise ServableCorrupt(f"the chat template did not end within {timeout_s:g} s") from None
+        except BadRequest:
+            pass  # no template, or one that wants another conversation: callers are told when they ask
+
+    async def _encode_in_time(
+        self, generation: generation_pb2.Generation, timeout_s: float = ENCODE_TIMEOUT_S
+    ) -> list[int]:
+        """Prompt ids, computed off the loop. Raises BadRequest, DeadlinePassed."""
+        encoding = self._loop.run_in_executor(self._encoders, self._encode, generation)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await encoding
+        except TimeoutError:
+            raise DeadlinePassed(f"the prompt was not templated and tokenised within {timeout_s:g} s") from None
+
     def _encode(self, generation: generation_pb2.Generation) -> list[int]:
-        """Prompt ids. Runs on a worker thread: templates and tokenizers are slow on long input. Raises BadRequest."""
+        """Prompt ids. On a thread of its own: templates and tokenizers are slow on long input. Raises BadRequest."""
         kind = generation.WhichOneof("input")
         if kind == "prompt_ids":
             ids = list(generation.prompt_ids.ids)
@@ -100,16 +120,16 @@ class Replies:
             ids = self._codec.prompt_ids(generation.prompt)
         elif kind == "chat":
             chat = generation.chat
-            messages = [{"role": message.role, "content": message.content} for message in chat.messages]
+            messages = [_message_for_template(message) for message in chat.messages]
             thinking = chat.enable_thinking if chat.HasField("enable_thinking") else None
             ids = self._codec.chat_ids(messages, thinking)
         else:
             raise BadRequest("there is no prompt", field="prompt")
         if not ids:
             raise BadRequest("the prompt is empty", field="prompt")
-        if max(ids) >= self._limits.vocabulary_size:
+        if max(ids) >= self._vocabulary_size:
             raise BadRequest(
-                f"token {max(ids)} is not in this model's vocabulary of {self._limits.vocabulary_size}",
+                f"token {max(ids)} is not in this model's vocabulary of {self._vocabulary_size}",
                 field="prompt_ids",
             )
         return ids
@@ -120,8 +140,9 @@ class Replies:
         generation: generation_pb2.Generation,
         prompt_ids: list[int],
         notes: "asyncio.Queue[Note]",
+        arrived_s: float,
     ) -> Request:
-        context_left = self._limits.context_tokens - len(prompt_ids)
+        context_left = self._budget.longest_tokens - len(prompt_ids)
         asked = generation.new_tokens_max if generation.HasField("new_tokens_max") else None
         new_tokens_max = max(1, min(NEW_TOKENS_DEFAULT, context_left)) if asked is None else max(1, asked)
         sampling = generation_pb2.Sampling()
@@ -137,10 +158,10 @@ class Replies:
             new_tokens_max=new_tokens_max,
             end_ids=end_ids,
             notify=self._notifier(notes),
-            arrived_s=self._clock.monotonic_s(),
+            arrived_s=arrived_s,
         )
 
-    def _notifier(self, notes: "asyncio.Queue[Note]"):
+    def _notifier(self, notes: "asyncio.Queue[Note]") -> Callable[[Note], None]:
         """What the engine thread calls; the loop may be closing already."""
 
         def notify(note: Note) -> None:
@@ -149,10 +170,13 @@ class Replies:
 
         return notify
 
-    async def _next_notes(self, notes: "asyncio.Queue[Note]") -> list[Note]:
-        """The next note and all that came with it. Raises DeadlinePassed."""
+    async def _next_notes(self, notes: "asyncio.Queue[Note]", is_admitted: bool) -> list[Note]:
+        """The next note and all that came with it. Raises DeadlinePassed.
+
+        Only an admitted reply must make progress; how long one may wait for its place is the leader's to say.
+        """
         try:
-            async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+            async with asyncio.timeout(PROGRESS_TIMEOUT_S if is_admitted else None):
                 taken = [await notes.get()]
         except TimeoutError:
             raise DeadlinePassed(f"the ring made no progress for {PROGRESS_TIMEOUT_S:g} s") from None
@@ -161,101 +185,7 @@ class Replies:
         return taken
 
 
-class _EventWriter:
-    """Notes of the engine to events of the reply: numbering, text, stop strings."""
-
-    def __init__(self, codec: TextCodec | None, stop: list[str], request: Request) -> None:
-        self._detokenizer = Detokenizer(codec) if codec is not None else None
-        self._stop = StopMatcher(stop) if stop else None
-        self._request = request
-        self._sequence = 0
-        self._completion_tokens = 0
-        self._last_life_s = 0.0
-        self.is_over = False
-        self.wants_conclusion = False  # a stop text came; the engine is asked to finish
-        self._is_stopped = False
-
-    def events(self, notes: list[Note]) -> list[_Event]:
-        """Events for these notes; several tokens become one batch."""
-        self.wants_conclusion = False
-        events: list[_Event] = []
-        ids = [token for note in notes if isinstance(note, Tokens) for token in note.ids]
-        admitted = next((note for note in notes if isinstance(note, Admitted)), None)
-        if admitted is not None:
-            started = _Event.Started(prompt_tokens=admitted.prompt_tokens, seed=self._request.sampling.seed)
-            events.append(self._number(_Event(started=started)))
-        ending = next((note for note in notes if isinstance(note, Finished | Broke)), None)
-        if (ids and not self._is_stopped) or (not ids and admitted is None and ending is None):
-            events.append(self._token_event(ids))
-        if isinstance(ending, Broke):
-            events.append(self._number(failed_event(ending.error)))
-            self.is_over = True
-        elif isinstance(ending, Finished):
-            events.extend(self._done_events(ending))
-            self.is_over = True
-        return events
-
-    def _token_event(self, ids: list[int]) -> _Event:
-        """A batch of tokens with the text that is certain by now. No ids: a sign of life."""
-        text = ""
-        for token in ids:
-            self._completion_tokens += 1
-            piece = self._detokenizer.push(token) if self._detokenizer else ""
-            if self._stop is None:
-                text += piece
-                continue
-            emitted, self._is_stopped = self._stop.push(piece)
-            text += emitted
-            if self._is_stopped:
-                self.wants_conclusion = True
-                break
-        return self._number(_Event(tokens=_Event.TokenBatch(text=text, ids=ids)))
-
-    def _done_events(self, finished: Finished) -> list[_Event]:
-        events: list[_Event] = []
-        tail = self._tail()
-        if tail:
-            events.append(self._number(_Event(tokens=_Event.TokenBatch(text=tail))))
-        done = _Event.Done(
-            finish_reason=generation_pb2.FINISH_REASON_STOP if self._is_stopped else finished.reason,
-            prompt_tokens=len(self._request.prompt_ids),
-            completion_tokens=self._completion_tokens,
-            timing=finished.timing,
-        )
-        events.append(self._number(_Event(done=done)))
-        return events
-
-    def _tail(self) -> str:
-        """Text held back until the end."""
-        if self._is_stopped or self._detokenizer is None:
-            return ""
-        tail = self._detokenizer.finish()
-        if self._stop is None:
-            return tail
-        emitted, self._is_stopped = self._stop.push(tail)
-        return emitted if self._is_stopped else emitted + self._stop.finish()
-
-    def _number(self, event: _Event) -> _Event:
-        self._sequence += 1
-        event.sequence = self._sequence
-        return event
-
-
-def failed_event(error: SwarmError) -> _Event:
-    """The event that ends a reply with an error."""
-    reason = reason_pb2.Reason.Value(f"REASON_{error.why.value}")
-    return _Event(failed=_Event.Failed(reason=reason, message=error.message, metadata=error.facts))
-
-
-def check_lap(lap: Lap, layer_start: int, layer_stop: int, layer_count: int, stage_count: int, vocabulary: int) -> str:
-    """Empty when a lap is what the ring must give: every stage once, in order, every layer once, a real token."""
-    others: list[ring_pb2.Trace] = list(lap.traces[1:])
-    if [trace.stage_index for trace in lap.traces] != list(range(stage_count)):
-        return f"the lap passed stages {[trace.stage_index for trace in lap.traces]}, not {stage_count} in order"
-    covered = [(layer_start, layer_stop)] + [(trace.layer_start, trace.layer_stop) for trace in others]
-    starts = [start for start, _ in covered] + [layer_count]
-    if starts[0] != 0 or any(stop != starts[index + 1] for index, (_, stop) in enumerate(covered)):
-        return f"the stages hold layers {covered} of {layer_count}: not each exactly once"
-    if len(lap.tokens) != 1 or lap.tokens[0] >= vocabulary:
-        return f"the last stage drew {list(lap.tokens)}, which is no token of {vocabulary}"
-    return ""
+def _message_for_template(message: generation_pb2.ChatMessage) -> dict[str, str]:
+    """A message as chat templates know it."""
+    named = {"name": message.name} if message.name else {}
+    return {"role": message.role, "content": message.content, **named}

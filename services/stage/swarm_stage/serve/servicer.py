@@ -8,10 +8,10 @@ from silentswarm.core.v1 import generation_pb2, stage_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc
 from silentswarm.stage.v1 import stage_pb2_grpc
 from swarm_core.errors import SwarmError
+from swarm_rpc.reasons import failed_event
 
 from swarm_stage.ring.wiring import WireOrder
-from swarm_stage.serve.host import StageHost
-from swarm_stage.serve.replies import failed_event
+from swarm_stage.serve.runner import StageRunner
 
 WIRE_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 30.0
@@ -21,8 +21,8 @@ PROGRESS_MAX = 256
 class StageServicer(stage_pb2_grpc.StageServicer):
     """Thin."""
 
-    def __init__(self, host: StageHost) -> None:
-        self._host = host
+    def __init__(self, runner: StageRunner) -> None:
+        self._runner = runner
 
     async def Load(self, request: rpc.LoadRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[rpc.LoadEvent]:
         loop = asyncio.get_running_loop()
@@ -31,7 +31,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         def note(step: str, done: int, total: int) -> None:
             loop.call_soon_threadsafe(_put_if_room, progress, rpc.LoadProgress(step=step, done=done, total=total))
 
-        loading = asyncio.ensure_future(self._host.load(request, note))
+        loading = asyncio.ensure_future(self._runner.load(request, note))
         while not loading.done() or not progress.empty():
             getting = asyncio.ensure_future(progress.get())
             await asyncio.wait({loading, getting}, return_when=asyncio.FIRST_COMPLETED)
@@ -48,42 +48,41 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             next_addresses=tuple(request.next_addresses),
             relay_address=request.relay_address,
             timeout_s=request.timeout_ms / 1e3 or WIRE_TIMEOUT_S,
+            kv_tokens=request.kv_tokens if request.HasField("kv_tokens") else None,
         )
-        return await self._host.wire(order)
+        return await self._runner.wire(order)
 
     async def Probe(self, request: rpc.ProbeRequest, context: grpc.aio.ServicerContext) -> rpc.ProbeResponse:
-        return await self._host.probe(request.timeout_ms / 1e3 or PROBE_TIMEOUT_S)
+        return await self._runner.probe(request.timeout_ms / 1e3 or PROBE_TIMEOUT_S)
 
     async def Generate(
         self, request: rpc.GenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         sequence = 0
-        events = self._host.generate(request.request_id, request.generation)
+        events = self._runner.generate(request.request_id, request.generation)
         try:
             async for event in events:
                 sequence = event.sequence
                 yield event
         except SwarmError as error:
             # The caller reads one kind of ending: a Failed event, whatever went wrong and when.
-            failed = failed_event(error)
-            failed.sequence = sequence + 1
-            yield failed
+            yield failed_event(error, sequence + 1)
         finally:
             await events.aclose()
 
     async def GetStatus(
         self, request: rpc.GetStatusRequest, context: grpc.aio.ServicerContext
     ) -> stage_pb2.StageStatus:
-        return self._host.status()
+        return self._runner.status()
 
     async def WatchFaults(
         self, request: rpc.WatchFaultsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[rpc.Fault]:
-        async for fault in self._host.faults():
+        async for fault in self._runner.faults():
             yield fault
 
     async def Stop(self, request: rpc.StopRequest, context: grpc.aio.ServicerContext) -> rpc.StopResponse:
-        self._host.stopping.set()
+        self._runner.stopping.set()
         return rpc.StopResponse()
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+import structlog
 import torch
 from silentswarm.core.v1 import generation_pb2, tensor_pb2
 from swarm_core.errors import BadFrame, StageFailed, SwarmError
@@ -13,6 +14,7 @@ from swarm_stage.model.kv_cache import KvCache
 from swarm_stage.model.sampling import Sampling, draw
 from swarm_stage.model.slice_model import SliceModel
 
+log = structlog.get_logger()
 _TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -51,7 +53,8 @@ class TorchCompute:
             hidden, token = self._compute(step)
         except SwarmError as failure:
             error = failure
-        except RuntimeError as failure:  # torch: out of memory, a shape that does not fit
+        except Exception as failure:  # whatever torch or a model raises is this session's alone
+            log.warning("a step failed", session=step.session, pos=step.pos, exc_info=failure)
             error = StageFailed(f"computing session {step.session} at {step.pos} failed: {failure}")
         return Outcome((time.perf_counter_ns() - started_ns) // 1000, hidden, token, error)
 

@@ -15,6 +15,7 @@ TOKENIZER_FOLDER = "tokenizer"
 # Tokens that end a turn in the templates of the served families. One counts when the model's own template writes it.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|END_OF_TURN_TOKEN|>")
 _SAMPLING_DEFAULTS: dict[str, type] = {"temperature": float, "top_p": float, "top_k": int, "min_p": float}
+_SAMPLING_RANGES = {"temperature": (0, 100), "top_p": (1e-9, 1), "top_k": (0, 2**31), "min_p": (0, 1)}
 
 
 def load_text_codec(model_dir: str | Path) -> "TextCodec | None":
@@ -110,11 +111,17 @@ def _sampling_defaults(generation: Mapping[str, Any]) -> dict[str, float | int]:
     """How the model's authors want it sampled; empty when they do not sample."""
     if generation.get("do_sample") is not True:
         return {}
-    return {
+    defaults = {
         name: kind(generation[name])
         for name, kind in _SAMPLING_DEFAULTS.items()
         if isinstance(generation.get(name), int | float) and not isinstance(generation[name], bool)
     }
+    if defaults.get("top_k", 0) < 0:  # as some write "all"
+        defaults["top_k"] = 0
+    for name, (least, most) in _SAMPLING_RANGES.items():
+        if name in defaults and not least <= defaults[name] <= most:  # NaN is in no range
+            raise ServableCorrupt(f"generation_config.json: {name} is {defaults[name]}, not within {least} to {most}")
+    return defaults
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -11,7 +11,10 @@ PENDING_MAX = 5
 class Decoder(Protocol):
     """What turns ids into text."""
 
-    special_ids: Collection[int]
+    @property
+    def special_ids(self) -> Collection[int]:
+        """Ids that are no text."""
+        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of all ids together, special ones left out."""

@@ -1,9 +1,11 @@
 """What a stage process does, in order: load once, join rings, prove them, reply, stop. The servicer translates."""
 
 import asyncio
+import os
 import resource
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
+import grpc
 import structlog
 from silentswarm.core.v1 import generation_pb2, stage_pb2
 from silentswarm.ring.v1 import ring_pb2_grpc
@@ -11,6 +13,8 @@ from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.clock import Clock, SystemClock
 from swarm_core.errors import Conflict, LinkBroken, StageFailed, SwarmError
 from swarm_core.listen import join_host_port
+from swarm_core.manifest import DTYPE_BYTES
+from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_rpc.server import listen, make_server
 
 from swarm_stage.engine.admission import Admission
@@ -22,7 +26,8 @@ from swarm_stage.engine.later_stage import LaterStage
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, RingServicer
 from swarm_stage.ring.link import RingPlace
 from swarm_stage.ring.wiring import WireOrder, Wiring
-from swarm_stage.serve.replies import ModelLimits, Replies, check_lap
+from swarm_stage.serve.lap import check_lap
+from swarm_stage.serve.replies import Replies
 
 log = structlog.get_logger()
 ROUTE_NAMES = {
@@ -31,10 +36,11 @@ ROUTE_NAMES = {
     stage_pb2.ROUTE_LOCAL: "local",
     stage_pb2.ROUTE_UNSPECIFIED: "",
 }
+KV_UNLIMITED = 2**31  # a model that does not say how far it goes
 OnProgress = Callable[[str, int, int], None]
 
 
-class StageHost:
+class StageRunner:
     """The one stage of this process."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -45,10 +51,11 @@ class StageHost:
         self._engine: EngineThread | None = None
         self._wiring: Wiring | None = None
         self._replies: Replies | None = None
-        self._ring_server = None
+        self._ring_server: grpc.aio.Server | None = None
         self._layer_count = 0
         self._vocabulary_size = 0
         self._kv_tokens_measured: int | None = None
+        self._budget = KvBudget(0, 0)
         self._fault_queues: set[asyncio.Queue[stage_rpc.Fault]] = set()
         self.stopping = asyncio.Event()
 
@@ -59,15 +66,17 @@ class StageHost:
         spec = self._spec = request.spec
         place = RingPlace(spec.placement_id, spec.stage_index, spec.stage_count)
         loaded = stage_rpc.Loaded()
-        engine = EngineThread(self._loop, lambda: self._build(request, on_progress, loaded), self._engine_fault)
+        engine = EngineThread(
+            self._loop, lambda: self._build(request, on_progress, loaded), self._engine_fault, _end_process
+        )
         self._engine = engine
         self._wiring = Wiring(place, engine.inbox, self._link_fault)
         engine.start()
         await engine.built
         if spec.stage_index == 0:
             codec = await asyncio.to_thread(_load_codec, request.model_dir)
-            limits = ModelLimits(self._vocabulary_size, spec.context_tokens)
-            self._replies = Replies(engine.inbox, codec, limits, self._clock)
+            self._replies = Replies(engine.inbox, codec, self._vocabulary_size, self._budget, self._clock)
+            await self._replies.check_template()
         if request.ring_bind_host and spec.stage_count > 1:
             self._ring_server = make_server(MESSAGE_BYTES_MAX)
             ring_pb2_grpc.add_RingServicer_to_server(RingServicer(place, self._wiring), self._ring_server)
@@ -99,7 +108,7 @@ class StageHost:
 
     def generate(
         self, request_id: str, generation: generation_pb2.Generation
-    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
         """Events of one reply."""
         return self._stage_0()[1].generate(request_id, generation)
 
@@ -166,15 +175,16 @@ class StageHost:
             hidden_size = built.model.hidden_size
             return LaterStage(compute, spec, hidden_size, self._counters, self._clock, self._wiring.send_from_engine)
         kv_tokens = min(spec.kv_tokens or built.kv_tokens_measured, built.kv_tokens_measured)
+        self._budget = KvBudget(kv_tokens, min(spec.context_tokens, built.model.context_tokens_max or KV_UNLIMITED))
         return FirstStage(
             compute,
-            Admission(KvBudget(kv_tokens, spec.context_tokens), spec.in_flight_max),
+            Admission(self._budget, spec.in_flight_max),
             self._counters,
             self._clock,
             self._wiring.send_from_engine,
             self._route_name,
             spec.stage_count,
-            request.prefill_chunk_tokens,
+            _piece_tokens(request.prefill_chunk_tokens, built.model.hidden_size, spec.dtype),
         )
 
     def _route_name(self) -> str:
@@ -202,6 +212,17 @@ class StageHost:
         for queue in self._fault_queues:
             if not queue.full():
                 queue.put_nowait(fault)
+
+
+def _piece_tokens(asked: int, hidden_size: int, dtype: str) -> int:
+    """Prompt tokens per piece: as asked (0 is the whole prompt), but never more than one frame can carry."""
+    longest = FRAME_BYTES_MAX // (hidden_size * DTYPE_BYTES[dtype])
+    return min(asked, longest) if asked else longest
+
+
+def _end_process() -> None:
+    """Nothing computes any more: a crash says more than a stage that answers and does nothing."""
+    os._exit(70)
 
 
 def _load_codec(model_dir: str):
