@@ -4,7 +4,12 @@ import json
 import urllib.error
 import urllib.request
 
+import grpc
 import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from tests.e2e.conftest import MODEL
 from tests.e2e.swarm import Swarm, is_alive
@@ -126,3 +131,31 @@ def test_the_cli_lists_infers_and_tells_where_a_model_is_served(chat_swarm):
     assert json.loads(models.stdout)["models"][0]["model_id"] == MODEL
     assert "fellow-1" in status.stdout and "fellow-2" in status.stdout
     assert "Paris" in reply.stdout and reply.returncode == 0
+
+
+def test_generate_can_be_driven_with_nothing_but_reflection(chat_swarm):
+    with grpc.insecure_channel(chat_swarm.grpc) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        method = (
+            DescriptorPool(database).FindServiceByName("silentswarm.leader.v1.Inference").methods_by_name["Generate"]
+        )
+        ask = {
+            "model_id": MODEL,
+            "generation": {
+                "chat": {"messages": [{"role": "user", "content": "What is the capital of France?"}]},
+                "sampling": {"temperature": 0},
+                "new_tokens_max": 30,
+            },
+        }
+        request = json_format.ParseDict(ask, GetMessageClass(method.input_type)())
+        generate = channel.unary_stream(
+            f"/{method.containing_service.full_name}/{method.name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        events = list(generate(request, timeout=60))
+        services = database.get_services()
+
+    assert "Paris" in "".join(event.event.tokens.text for event in events)
+    assert [event.event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert {"grpc.health.v1.Health", "silentswarm.leader.v1.Models"} <= set(services)

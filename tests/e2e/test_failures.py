@@ -129,7 +129,7 @@ def test_impossible_loads_are_refused_with_numbers_and_names_before_anything_loa
 
     assert too_few.returncode == 1 and re.search(r"3\b.*\b2\b", too_few.stderr, re.S)
     assert "fellow-1" in too_few.stderr
-    assert too_much.returncode == 1
+    assert too_much.returncode == 2 and "31" in too_much.stderr and "30" in too_much.stderr
     assert unknown.returncode == 4 and MODEL in unknown.stderr
     assert stage_pids(serving) == {}
 
@@ -161,3 +161,17 @@ def test_nothing_is_left_when_a_swarm_ends(models_root, tmp_path):
         pids = dict(swarm.processes)
 
     assert [name for name, pid in pids.items() if is_alive(pid)] == []
+
+
+def test_an_idle_model_gives_its_memory_back_and_the_next_request_loads_it_again(models_root, tmp_path):
+    options = ("--fellows", 1, "--stages", 1, "--model", MODEL, "--model-dir", models_root)
+    env = {"SWARM_MODEL_IDLE_UNLOAD_S": "1", "SWARM_HEARTBEAT_S": "0.5"}
+    with swarm_up(tmp_path, *options, env=env) as swarm:
+        stage = swarm.processes["stage-0@fellow-1"]
+        wait_for(lambda: not is_alive(stage), what="the end of the idle stage")
+        state = wait_for(lambda: state_of(swarm) == "PLACEMENT_STATE_IDLE", what="the idle state")
+        with post(swarm, "/v1/chat/completions", ask()) as response:
+            text = json.load(response)["choices"][0]["message"]["content"]
+
+    assert state
+    assert "Paris" in text

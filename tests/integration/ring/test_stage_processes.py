@@ -66,6 +66,15 @@ async def test_greedy_replies_equal_one_process_directly_and_through_the_relay(l
         assert replies == expected
 
 
+@pytest.mark.parametrize(("family", "options"), [("gemma3_text", {"sliding_window": 16}), ("qwen2", {"tied": False})])
+async def test_other_families_run_in_a_ring_as_alone(tmp_path, family, options):
+    folder = make_tiny_model(family, tmp_path / family, layers=4, **options)
+    async with StageRing(folder, tmp_path, 2, chunk=64) as ring:
+        await ring.wire(RELAY)
+        for length in (1, 2, 17, 300):
+            assert await ring.greedy(prompt_of(length), 16) == reference_greedy(folder, prompt_of(length), 16)
+
+
 async def test_interleaved_sessions_get_what_they_would_get_alone(llama, rings):
     prompts = [prompt_of(3 + 7 * index, seed=index) for index in range(8)]
     expected = [reference_greedy(llama, prompt, 12) for prompt in prompts]
