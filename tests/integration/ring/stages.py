@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from silentswarm.core.v1 import generation_pb2, stage_pb2
 from silentswarm.relay.v1 import relay_pb2_grpc
 from silentswarm.stage.v1 import stage_pb2 as rpc
@@ -21,20 +19,10 @@ from swarm_rpc.channel import dial
 from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_rpc.server import listen, make_server
 
+from tests.models import split_tensors
+
 START_S = 60.0
 CONTEXT_TOKENS = 512
-
-
-def split_tensors(model_dir: Path, out: Path) -> dict[str, str]:
-    """Every tensor of an HF folder as a safetensors file of its own: name -> path."""
-    out.mkdir(parents=True, exist_ok=True)
-    files: dict[str, str] = {}
-    with safe_open(model_dir / "model.safetensors", framework="np") as tensors:
-        for index, name in enumerate(tensors.keys()):
-            path = out / f"{index}.safetensors"
-            save_file({"tensor": tensors.get_tensor(name)}, path)
-            files[name] = str(path)
-    return files
 
 
 @dataclass
