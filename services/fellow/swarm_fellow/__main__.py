@@ -27,7 +27,7 @@ from swarm_fellow.flows.fellow import Fellow
 from swarm_fellow.flows.link import Introduction, LeaderLink, LinkParts
 from swarm_fellow.flows.load import Loader, StageSettings
 from swarm_fellow.flows.serve import ReplyServer
-from swarm_fellow.flows.stages import StageTable
+from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.host.address import advertised_host
 from swarm_fellow.host.cache import ModelCache
 from swarm_fellow.host.fetch import SliceFetcher
@@ -49,7 +49,8 @@ def compose(
     clock, draw = SystemClock(), random.random
     hardware = Hardware(config.memory_mb * MIB, config.stage_device)
     host = StageHost(stage_command, state.path, environ)
-    table = StageTable(host, config.loaded_models_max, config.idle_unload_s)
+    limits = StageLimits(config.loaded_models_max, config.idle_unload_s, config.stage_silent_max_s)
+    table = StageTable(host, limits, clock, draw)
     transfer_channel = dial(config.leader, TRANSFER_MESSAGE_BYTES_MAX)
     transfer = TransferClient(transfer_channel)
     settings = StageSettings(

@@ -48,6 +48,9 @@ class FellowConfig:
         "SWARM_FELLOW_MEMORY_MB", 0, "main memory this machine lends, in MiB; 0 lends what is available"
     )
     stage_threads: int = env("SWARM_STAGE_THREADS", 0, "compute threads of a stage; 0 is the number of processors")
+    stage_silent_max_s: float = env(
+        "SWARM_STAGE_SILENT_S", 30.0, "seconds a stage may leave its status unanswered before it counts as crashed"
+    )
     stage_device: str = env(
         "SWARM_STAGE_DEVICE", "", "'cpu' or 'cuda:0': where stages run; default the roomiest usable card, else cpu"
     )
@@ -102,6 +105,7 @@ def check_config(config: FellowConfig) -> None:
     _check_range("SWARM_SERVE_MAX_IN_FLIGHT", config.in_flight_max, 1, IN_FLIGHT_LIMIT)
     _check_range("SWARM_FELLOW_MEMORY_MB", config.memory_mb, 0, 2**30)
     _check_range("SWARM_STAGE_THREADS", config.stage_threads, 0, 1024)
+    _check_range("SWARM_STAGE_SILENT_S", config.stage_silent_max_s, 1, 86_400)
     device, _, card = config.stage_device.partition(":")
     if config.stage_device not in ("", "cpu") and not (device == "cuda" and card.isdigit()):
         raise BadRequest(

@@ -1,5 +1,7 @@
 """The control link against a real server: registration, heartbeats, redial, signals nobody knows."""
 
+import os
+import signal
 from pathlib import Path
 
 from silentswarm.core.v1 import reason_pb2
@@ -78,6 +80,30 @@ async def test_a_fellow_comes_back_to_a_restarted_leader_with_the_stage_it_holds
         stream = await leader.stream(2)
         stream.request("r1", "count 3")
         assert (await stream.reply("r1"))[-1].done.completion_tokens == 3
+
+
+async def test_a_link_that_broke_while_the_leader_was_away_is_told_until_a_newer_epoch(
+    tmp_path: Path,
+):
+    leader = ScriptedLeader(TinyModel())
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path) as fellow_process:
+        await (await leader.connection()).load(leader.models["tiny/one"].spec("p1", epoch=3))
+        await leader.stop()
+        os.kill(stage_pids()[0], signal.SIGUSR1)
+        await eventually(lambda: fellow_process.table.find("p1").broken, "the fellow heard of the broken link")
+        await leader.start()
+        again = await leader.connection(2)
+        await eventually(lambda: again.events, "the broken link was told")
+        await again.ask(wire=link_pb2.WireSignal(placement_id="p1", epoch=4))
+        await leader.stop()
+        await leader.start()
+        rewired = await leader.connection(3)
+        await eventually(lambda: rewired.stages(), "a heartbeat came, which follows what is told at the beginning")
+
+    assert [event.kind for event in again.events] == [link_pb2.STAGE_EVENT_KIND_LINK_BROKEN]
+    assert again.events[0].spec.epoch == 3 and again.events[0].message == "link broke"
+    assert rewired.register.held[0].status.spec.epoch == 4 and not rewired.events
 
 
 async def test_held_stages_the_leader_no_longer_wants_are_ended_after_the_reconnect(tmp_path: Path):

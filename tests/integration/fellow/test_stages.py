@@ -95,6 +95,23 @@ async def test_a_killed_stage_is_an_event_with_the_signal_and_the_fellow_loads_a
     assert "SIGKILL" in fellow.events[0].message and fellow.events[0].spec.placement_id == "p1"
 
 
+async def test_a_stage_that_hangs_counts_as_crashed_and_is_ended(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_STAGE_SILENT_S="1"):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        pid = stage_pids()[0]
+        os.kill(pid, signal.SIGSTOP)
+        await eventually(lambda: fellow.events, "the hanging stage was told")
+        os.kill(pid, signal.SIGCONT)  # so that it need not be killed, which takes 10 s
+        await eventually(lambda: stage_pids() == [], "its process ended")
+        await eventually(lambda: not fellow.stages(), "heartbeats no longer carry it")
+
+    assert [event.kind for event in fellow.events] == [link_pb2.STAGE_EVENT_KIND_CRASHED]
+    assert "did not answer for 1 s" in fellow.events[0].message
+
+
 async def test_a_broken_link_is_told_and_the_stage_lives(tmp_path: Path):
     leader = ScriptedLeader(ONE)
     await leader.start()

@@ -13,7 +13,7 @@ from swarm_fellow.host.stage_process import StageHost
 
 log = structlog.get_logger()
 
-STOP_S = 12.0  # a stage takes at most 10 s to end; systemd and people wait 15
+STOP_S = 12.0  # a stage is killed after 10 s; what is left then gets 5 s more, and systemd waits 20
 
 
 class Fellow:
@@ -34,7 +34,7 @@ class Fellow:
         self._notifier = notifier
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then end every stage within 12 s. Raises what a part died of, once all ended."""
+        """Serve until `stop` is set, then end every stage within 17 s. Raises what a part died of, once all ended."""
         self._notifier.ready()
         try:
             await run_until_first(stop.wait(), self._link.run(), self._reap(), self._say_alive())

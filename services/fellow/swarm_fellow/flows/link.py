@@ -162,7 +162,7 @@ class _Connection:
         credential = self._registered.node_credential
         metadata = (("authorization", f"Bearer {credential}"),) if credential else ()
         self._parts.on_credential(metadata)
-        self._parts.table.on_event = self._send
+        self._parts.table.report_to(self._send)
         try:
             await run_until_first(
                 self._read(),
@@ -173,7 +173,7 @@ class _Connection:
                 self._parts.replies.run(self._channel, self._registered.fellow_id, metadata),
             )
         finally:
-            self._parts.table.on_event = lambda event: None  # what happens meanwhile shows in the next registration
+            self._parts.table.report_to(None)
             await self._signals.close()
 
     def _send(self, message: link_pb2.ConnectRequest) -> bool:

@@ -8,8 +8,10 @@ from enum import StrEnum
 import structlog
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.clock import Clock
 from swarm_core.errors import Conflict, LoadFailed, SwarmError
 
+from swarm_fellow.domain.backoff import Draw, failures_after, redial_delay_s
 from swarm_fellow.domain.capacity import Occupant, choose_evicted
 from swarm_fellow.domain.idle import is_reapable, reap_interval_s
 from swarm_fellow.host.stage_process import StageHost, StageProcess
@@ -18,7 +20,6 @@ from swarm_fellow.rpc.convert import describe_stage, stage_event
 log = structlog.get_logger()
 
 REFRESH_TIMEOUT_S = 1.0  # a stage that does not answer in time is reported with its last figures
-FAULTS_RETRY_S = 0.5
 
 # Told of every end and every broken link that no signal asked for.
 EventSink = Callable[[link_pb2.ConnectRequest], object]
@@ -32,13 +33,34 @@ class StageState(StrEnum):
     ENDING = "ending"
 
 
+@dataclass(frozen=True)
+class StageLimits:
+    """loaded_models_max: placements held at once. idle_unload_s: 0 never unloads.
+
+    silent_max_s: a stage whose status is asked for in vain for this long counts as crashed.
+    """
+
+    loaded_models_max: int
+    idle_unload_s: float
+    silent_max_s: float
+
+
+@dataclass(frozen=True)
+class BrokenLink:
+    """The link to a neighbour broke in this epoch."""
+
+    epoch: int
+    message: str
+
+
 @dataclass(eq=False)
 class HeldStage:
     """One stage and its process.
 
     status: the newest figures; status.spec is the spec with the current epoch. is_reported: heartbeats carry it, from
     the end of its load until its memory is back. started: its process answers, or could not be started.
-    end_kind: what to tell the leader at the end, when no signal asked for it.
+    end_kind: what to tell the leader at the end, when no signal asked for it. broken: its newest broken link.
+    silent_since_s: when it first left its status unanswered; None while it answers.
     """
 
     status: stage_pb2.StageStatus
@@ -52,6 +74,8 @@ class HeldStage:
     end_kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
     started: asyncio.Event = field(default_factory=asyncio.Event)
     replies_open: int = 0
+    broken: BrokenLink | None = None
+    silent_since_s: float | None = None
     watchers: list[asyncio.Task] = field(default_factory=list)
     ending: asyncio.Task | None = None
 
@@ -67,19 +91,27 @@ class HeldStage:
 
 
 class StageTable:
-    """Every stage held, by placement; at most one a placement. Belongs to one event loop.
+    """Every stage held, by placement; at most one a placement. Belongs to one event loop."""
 
-    loaded_models_max: placements held at once. idle_unload_s: 0 never unloads.
-    """
-
-    def __init__(self, host: StageHost, loaded_models_max: int, idle_unload_s: float) -> None:
+    def __init__(self, host: StageHost, limits: StageLimits, clock: Clock, draw: Draw) -> None:
         self._host = host
-        self._loaded_models_max = loaded_models_max
-        self._idle_unload_s = idle_unload_s
+        self._limits = limits
+        self._clock = clock
+        self._draw = draw
         self._stages: dict[str, HeldStage] = {}
         self._admitting = asyncio.Lock()
         self._starts = 0
-        self.on_event: EventSink = lambda event: None
+        self._sink: EventSink | None = None
+
+    def report_to(self, sink: EventSink | None) -> None:
+        """Tell this sink from now on; None tells nobody, and ends show in the next registration.
+
+        A broken link shows in no registration, so every one of an epoch that is still current is told again.
+        """
+        self._sink = sink
+        for stage in self.loaded():
+            if stage.broken and stage.broken.epoch >= stage.spec.epoch:
+                self._report(stage, link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, stage.broken.message)
 
     def find(self, placement_id: str) -> HeldStage | None:
         """The loaded stage of a placement."""
@@ -99,7 +131,7 @@ class StageTable:
         return sum(status.memory_bytes for status in self.statuses())
 
     async def admit(self, spec: stage_pb2.StageSpec) -> HeldStage:
-        """Make room, oldest out first, and start a process for a stage. Raises Conflict, StageFailed.
+        """Make room, oldest out first, and start a process for a stage. Raises Conflict, LoadFailed, StageFailed.
 
         The stage is LOADING until mark_loaded; the caller ends it when its load fails.
         """
@@ -111,10 +143,7 @@ class StageTable:
                 raise Conflict(
                     f"{describe_stage(present.spec)} is {present.state} already", placement=spec.placement_id
                 )
-            occupants = [Occupant(placement_id, held.order) for placement_id, held in self._stages.items()]
-            victims = [self._stages[pid] for pid in choose_evicted(occupants, self._loaded_models_max)]
-            for victim in victims:
-                await self.end(victim, f"made room for {spec.model_id}", link_pb2.STAGE_EVENT_KIND_EVICTED)
+            await self._make_room(spec)
             self._starts += 1
             stage = HeldStage(stage_pb2.StageStatus(spec=spec), self._starts)
             self._stages[spec.placement_id] = stage
@@ -131,6 +160,21 @@ class StageTable:
             raise LoadFailed(f"{describe_stage(spec)} {stage.end_reason} before it was loaded")
         return stage
 
+    async def _make_room(self, spec: stage_pb2.StageSpec) -> None:
+        """End the oldest until one more fits. Raises LoadFailed while a killed process still holds the room."""
+        room = self._limits.loaded_models_max - len(self._host.lingering())
+        if room > 0:
+            occupants = [Occupant(placement_id, held.order) for placement_id, held in self._stages.items()]
+            for victim in [self._stages[placement_id] for placement_id in choose_evicted(occupants, room)]:
+                await self.end(victim, f"made room for {spec.model_id}", link_pb2.STAGE_EVENT_KIND_EVICTED)
+        lingering = self._host.lingering()
+        if len(self._stages) + len(lingering) >= self._limits.loaded_models_max:
+            raise LoadFailed(
+                f"no room for {describe_stage(spec)}: {', '.join(lingering)} was killed and is not gone; a driver or a "
+                "disk holds it, and its memory is not back. Wait, or restart the machine.",
+                placement=spec.placement_id,
+            )
+
     def mark_loaded(self, stage: HeldStage, done: link_pb2.LoadDone) -> None:
         """The load is over: the stage takes replies and is watched. Raises LoadFailed when it is ending."""
         if stage.state is not StageState.LOADING:
@@ -143,7 +187,7 @@ class StageTable:
     def begin_end(
         self, stage: HeldStage, reason: str = "was unloaded", kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
     ) -> asyncio.Task[None]:
-        """Take a stage out of service now and end its process within 10 s; a second call joins the first.
+        """Take a stage out of service now and end its process, killed after 10 s; a second call joins the first.
 
         kind: the event to tell the leader once the memory is back, when no signal asked for the end.
         """
@@ -157,7 +201,7 @@ class StageTable:
     async def end(
         self, stage: HeldStage, reason: str = "was unloaded", kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
     ) -> None:
-        """begin_end, and wait until the memory is back. The end goes on when the caller is cancelled."""
+        """begin_end, and wait until the memory is back, or 15 s. The end goes on when the caller is cancelled."""
         await asyncio.shield(self.begin_end(stage, reason, kind))
 
     async def end_all(self) -> None:
@@ -176,8 +220,8 @@ class StageTable:
 
     async def reap_idle(self) -> None:
         """Unload what is idle, for ever. Returns at once when that is switched off."""
-        while self._idle_unload_s > 0:
-            await asyncio.sleep(reap_interval_s(self._idle_unload_s))
+        while self._limits.idle_unload_s > 0:
+            await asyncio.sleep(reap_interval_s(self._limits.idle_unload_s))
             await asyncio.gather(*(self._reap(stage) for stage in self.loaded()))
 
     async def _reap(self, stage: HeldStage) -> None:
@@ -185,7 +229,7 @@ class StageTable:
             return
         # From here to end() nothing is awaited, so no reply can slip in between.
         figures = stage.status
-        if is_reapable(figures.idle_s, figures.sessions, stage.replies_open, self._idle_unload_s):
+        if is_reapable(figures.idle_s, figures.sessions, stage.replies_open, self._limits.idle_unload_s):
             reason = f"was unloaded after {figures.idle_s:.0f} s without a request"
             await self.end(stage, reason, link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED)
 
@@ -210,39 +254,54 @@ class StageTable:
             async with asyncio.timeout(REFRESH_TIMEOUT_S):
                 status = await stage.client().status()
         except (SwarmError, TimeoutError):
+            self._end_when_silent(stage)
             return False
+        stage.silent_since_s = None
         if status.spec.placement_id == stage.spec.placement_id:
             status.spec.epoch = max(status.spec.epoch, stage.spec.epoch)
             stage.status = status
         return True
 
+    def _end_when_silent(self, stage: HeldStage) -> None:
+        """A process that lives and answers nothing would pass its old figures as live for ever."""
+        now_s = self._clock.monotonic_s()
+        if stage.silent_since_s is None:
+            stage.silent_since_s = now_s
+        if now_s - stage.silent_since_s >= self._limits.silent_max_s:
+            self._crashed(stage, f"did not answer for {self._limits.silent_max_s:g} s")
+
     async def _watch_exit(self, stage: HeldStage) -> None:
         assert stage.process is not None
-        await self._crashed(stage, await stage.process.wait())
+        self._crashed(stage, await stage.process.wait())
 
     async def _watch_faults(self, stage: HeldStage) -> None:
         """Links that break are told; an engine that breaks ends the process."""
+        failures = 0
         while stage.state is StageState.LOADED and stage.process and not stage.process.has_ended:
+            began_s = self._clock.monotonic_s()
             try:
                 async for fault in stage.client().watch_faults():
                     if fault.kind == "engine":
-                        await self._crashed(stage, f"had an engine fault: {fault.message}")
+                        self._crashed(stage, f"had an engine fault: {fault.message}")
                         return
                     if fault.kind == "link" and fault.epoch >= stage.spec.epoch:
+                        if stage.broken is None or fault.epoch >= stage.broken.epoch:
+                            stage.broken = BrokenLink(fault.epoch, fault.message)
                         self._report(stage, link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, fault.message)
             except SwarmError as error:
                 log.debug("fault watch broke off", stage=describe_stage(stage.spec), why=error.message)
-            await asyncio.sleep(FAULTS_RETRY_S)
+            failures = failures_after(failures, self._clock.monotonic_s() - began_s)
+            await asyncio.sleep(redial_delay_s(failures, self._draw()))
 
-    async def _crashed(self, stage: HeldStage, how: str) -> None:
+    def _crashed(self, stage: HeldStage, how: str) -> None:
         """The end nobody asked for: told at once, and no longer in heartbeats, while what is left of it is ended."""
         if stage.state is not StageState.LOADED:
             return
         log.error("stage crashed", stage=describe_stage(stage.spec), how=how)
-        stage.watchers = [watcher for watcher in stage.watchers if watcher is not asyncio.current_task()]
         stage.is_reported, stage.has_crashed = False, True
         self._report(stage, link_pb2.STAGE_EVENT_KIND_CRASHED, f"the process of {describe_stage(stage.spec)} {how}")
-        await self.end(stage, how)
+        self.begin_end(stage, how)
 
     def _report(self, stage: HeldStage, kind: int, message: str) -> None:
-        self.on_event(stage_event(stage.spec, kind, message))
+        if self._sink is not None:
+            self._sink(stage_event(stage.spec, kind, message))

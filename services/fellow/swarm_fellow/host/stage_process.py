@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -18,8 +19,6 @@ from swarm_fellow.rpc.stage_client import StageClient
 log = structlog.get_logger()
 
 START_TIMEOUT_S = 60.0  # importing torch from a cold disk takes tens of seconds
-ASK_S = 3.0  # after Stop, before SIGTERM
-KILL_AFTER_S = 10.0  # after Stop, before SIGKILL
 LAST_WORDS_S = 1.0  # a grandchild could hold the pipe of an ended process open for ever
 SOCKET_POLL_S = 0.03
 SOCKET_PATH_MAX = 100  # the kernel allows 107 characters
@@ -27,10 +26,27 @@ SOCKET_PATH_MAX = 100  # the kernel allows 107 characters
 PRIVATE_VARIABLES = ("SWARM_JOIN_TOKEN", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
-class StageProcess:
-    """One running stage process, its log and its client."""
+@dataclass(frozen=True)
+class EndTimes:
+    """How long a process that shall end is waited for.
 
-    def __init__(self, child: asyncio.subprocess.Process, socket: Path, stage_log: StageLog) -> None:
+    terminate_s, kill_s: seconds from the request to SIGTERM and to SIGKILL. killed_s: seconds after SIGKILL until we go
+    on without it: a process inside a call of its driver or disk that cannot be interrupted outlives even that.
+    """
+
+    terminate_s: float = 3.0
+    kill_s: float = 10.0
+    killed_s: float = 5.0
+
+
+class StageProcess:
+    """One running stage process, its log and its client. name: for people."""
+
+    def __init__(
+        self, name: str, child: asyncio.subprocess.Process, socket: Path, stage_log: StageLog, times: EndTimes
+    ) -> None:
+        self.name = name
+        self._times = times
         self._child = child
         self._socket = socket
         self._log = stage_log
@@ -55,27 +71,34 @@ class StageProcess:
         return describe_exit(self._child.returncode or 0) + (f"; it last wrote:\n{tail}" if tail else "")
 
     async def stop(self) -> None:
-        """Ask, then SIGTERM after 3 s, then SIGKILL after 10 s. Returns when the process is gone."""
+        """Ask, then SIGTERM after 3 s, then SIGKILL after 10 s. Returns when the process is gone, or after 15 s."""
+        asked_s = asyncio.get_running_loop().time()
         if not self.has_ended:
-            with contextlib.suppress(SwarmError):
-                await self.client.stop()
-            await self._end_within(ASK_S, signal.SIGTERM)
-            await self._end_within(KILL_AFTER_S - ASK_S, signal.SIGKILL)
-        await self._child.wait()
+            with contextlib.suppress(SwarmError, TimeoutError):
+                async with asyncio.timeout(self._times.terminate_s):
+                    await self.client.stop()
+            await self._end_by(asked_s + self._times.terminate_s, signal.SIGTERM)
+            await self._end_by(asked_s + self._times.kill_s, signal.SIGKILL)
+        await self._wait_by(asked_s + self._times.kill_s + self._times.killed_s)
         await self._clean_up()
 
     async def kill(self) -> None:
-        """End it at once. Returns when the process is gone."""
-        await self._end_within(0, signal.SIGKILL)
-        await self._child.wait()
+        """End it at once. Returns when the process is gone, or after 5 s."""
+        now_s = asyncio.get_running_loop().time()
+        await self._end_by(now_s, signal.SIGKILL)
+        await self._wait_by(now_s + self._times.killed_s)
         await self._clean_up()
 
-    async def _end_within(self, seconds: float, otherwise: signal.Signals) -> None:
+    async def _end_by(self, loop_s: float, otherwise: signal.Signals) -> None:
+        await self._wait_by(loop_s)
+        if not self.has_ended:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(otherwise)
+
+    async def _wait_by(self, loop_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._child.wait(), seconds)
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self._child.send_signal(otherwise)
+            async with asyncio.timeout_at(loop_s):
+                await self._child.wait()
 
     async def _clean_up(self) -> None:
         await self.client.close()
@@ -93,12 +116,20 @@ class StageHost:
     state_dir: where sockets and logs lie; the caller holds its lock.
     """
 
-    def __init__(self, stage_command: Sequence[str], state_dir: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        stage_command: Sequence[str],
+        state_dir: Path,
+        environ: Mapping[str, str],
+        times: EndTimes = EndTimes(),
+    ) -> None:
+        self._times = times
         self._command = tuple(stage_command)
         self._logs = state_dir / "logs"
         self._environ = {name: text for name, text in environ.items() if name not in PRIVATE_VARIABLES}
         self._run_dir = _private_run_dir(state_dir)
         self._alive: set[StageProcess] = set()
+        self._lingering: set[StageProcess] = set()
         self._started = 0
 
     @property
@@ -126,7 +157,7 @@ class StageHost:
             )
         except OSError as error:
             raise StageFailed(f"cannot start {self._command[0]}: {error.strerror}") from error
-        stage = StageProcess(child, socket, stage_log)
+        stage = StageProcess(f"{label} (process {child.pid})", child, socket, stage_log, self._times)
         self._alive.add(stage)
         try:
             await self._wait_until_it_answers(stage, socket)
@@ -139,16 +170,27 @@ class StageHost:
     async def stop(self, stage: StageProcess) -> None:
         """End one process; see StageProcess.stop."""
         await stage.stop()
-        self._alive.discard(stage)
+        self._part_with(stage)
+
+    def lingering(self) -> list[str]:
+        """Names of processes that were killed and are not gone yet: what they hold is not back."""
+        self._lingering = {stage for stage in self._lingering if not stage.has_ended}
+        return sorted(stage.name for stage in self._lingering)
 
     async def close(self) -> None:
-        """Kill whatever still runs and remove the sockets."""
+        """Kill whatever still runs, within 5 s, and remove the sockets."""
         await asyncio.gather(*(self._discard(stage) for stage in list(self._alive)))
         shutil.rmtree(self._run_dir, ignore_errors=True)
 
     async def _discard(self, stage: StageProcess) -> None:
         await stage.kill()
+        self._part_with(stage)
+
+    def _part_with(self, stage: StageProcess) -> None:
         self._alive.discard(stage)
+        if not stage.has_ended:
+            log.error("a killed stage process is not gone", stage=stage.name, waited_s=self._times.killed_s)
+            self._lingering.add(stage)
 
     async def _wait_until_it_answers(self, stage: StageProcess, socket: Path) -> None:
         try:

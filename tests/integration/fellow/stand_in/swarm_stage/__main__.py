@@ -1,7 +1,7 @@
 """Serves stage.v1.Stage on a Unix socket like the real stage, computing nothing. Prompts and STAND_IN say what happens.
 
 STAND_IN, comma separated: "dies-at-start", "dies-in-load", "hangs-in-load", "ignores-stop".
-Prompts: "count N", "forever", "die", "too-long", "break-link", "break-engine".
+Prompts: "count N", "forever", "die", "too-long", "break-link", "break-engine". SIGUSR1 breaks the link.
 """
 
 import asyncio
@@ -86,8 +86,11 @@ class StandIn(StageServicer):
             os.kill(os.getpid(), signal.SIGSEGV)
         if what in ("break-link", "break-engine"):
             kind = what.removeprefix("break-")
-            await self.faults.put(rpc_pb2.Fault(kind=kind, epoch=self.status.spec.epoch, message=f"{kind} broke"))
+            self.tell_fault(kind)
             await asyncio.sleep(0 if kind == "link" else 600)
+
+    def tell_fault(self, kind: str) -> None:
+        self.faults.put_nowait(rpc_pb2.Fault(kind=kind, epoch=self.status.spec.epoch, message=f"{kind} broke"))
 
     async def GetStatus(self, request, context):
         status = stage_pb2.StageStatus()
@@ -127,6 +130,7 @@ async def main() -> None:
     if "ignores-stop" in HABITS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stand_in = StandIn()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stand_in.tell_fault, "link")
     server = make_server()
     add_StageServicer_to_server(stand_in, server)
     listen(server, f"unix:{sys.argv[sys.argv.index('--socket') + 1]}")
