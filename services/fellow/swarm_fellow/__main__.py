@@ -32,6 +32,7 @@ from swarm_fellow.host.address import advertised_host
 from swarm_fellow.host.cache import ModelCache
 from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
+from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.host.identity import StateFolder
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
@@ -47,7 +48,7 @@ def compose(
 ) -> Fellow:
     """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
     clock, draw = SystemClock(), random.random
-    hardware = Hardware(config.memory_mb * MIB, config.stage_device)
+    hardware = HardwareReader(Hardware(config.memory_mb * MIB, config.stage_device))
     host = StageHost(stage_command, state.path, environ)
     limits = StageLimits(config.loaded_models_max, config.idle_unload_s, config.stage_silent_max_s)
     table = StageTable(host, limits, clock, draw)

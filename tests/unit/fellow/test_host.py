@@ -8,7 +8,7 @@ import pytest
 from swarm_core.errors import BadRequest, Conflict
 from swarm_fellow.config import FellowConfig, read_config
 from swarm_fellow.host.address import advertised_host
-from swarm_fellow.host.hardware import Hardware, compute_dtype, read_processor
+from swarm_fellow.host.hardware import Hardware, choose_device, compute_dtype, read_processor
 from swarm_fellow.host.identity import StateFolder
 from swarm_fellow.host.stage_log import StageLog
 from swarm_fellow.host.stage_process import StageHost, describe_exit
@@ -17,22 +17,23 @@ LEADER = {"SWARM_LEADER": "127.0.0.1:50551"}
 
 
 def test_free_memory_is_what_is_available_and_never_more_than_lent():
-    everything, lent = read_processor(0, 0), read_processor(64 * 2**20, 0)
+    everything, lent = read_processor(0, 0, None), read_processor(64 * 2**20, 0, None)
 
     assert 64 * 2**20 < everything.memory_free_bytes <= psutil.virtual_memory().total
     assert lent.memory_free_bytes == 64 * 2**20 and lent.memory_total_bytes == everything.memory_total_bytes
 
 
 def test_what_our_stages_hold_counts_against_what_is_lent():
-    assert read_processor(64 * 2**20, 60 * 2**20).memory_free_bytes == 4 * 2**20
-    assert read_processor(64 * 2**20, 99 * 2**20).memory_free_bytes == 0
+    assert read_processor(64 * 2**20, 60 * 2**20, None).memory_free_bytes == 4 * 2**20
+    assert read_processor(64 * 2**20, 99 * 2**20, None).memory_free_bytes == 0
 
 
 def test_only_the_device_stages_may_use_is_reported():
     hardware = Hardware(0, "cpu")
+    devices = hardware.read_devices(0)
 
-    assert hardware.choose_device() == "cpu"
-    assert [(device.name, device.compute_dtype) for device in hardware.read(0).devices] == [("cpu", "F32")]
+    assert choose_device(devices) == "cpu"
+    assert [(device.name, device.compute_dtype) for device in devices] == [("cpu", "F32")]
 
 
 def test_a_device_that_is_not_here_is_refused_at_the_start():

@@ -19,13 +19,12 @@ from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
-from swarm_fellow.host.hardware import Hardware
+from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.rpc.convert import devices_to_proto, machine_to_proto
 
 log = structlog.get_logger()
 
 REGISTER_TIMEOUT_S = 20.0
-HARDWARE_TIMEOUT_S = 2.0
 OUTBOX_MAX = 512  # messages; a link that is so far behind is broken
 HEARTBEAT_MS_DEFAULT = 5_000
 REFUSALS = {Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED, Reason.BAD_REQUEST, Reason.CAPABILITY_MISSING}
@@ -54,7 +53,7 @@ class LinkParts:
     relay_default: relay for a WIRE that names none. on_credential: told the call metadata that other clients need.
     """
 
-    hardware: Hardware
+    hardware: HardwareReader
     table: StageTable
     loader: Loader
     replies: ReplyServer
@@ -115,7 +114,7 @@ class LeaderLink:
     async def _register(self, call: grpc.aio.StreamStreamCall) -> link_pb2.Registered:
         table = self._parts.table
         await table.refresh()
-        machine = await asyncio.to_thread(self._parts.hardware.read, table.memory_bytes())
+        machine = await self._parts.hardware.machine(table.memory_bytes())
         register = link_pb2.Register(
             identity=self._introduction.identity,
             name=self._introduction.name,
@@ -198,27 +197,20 @@ class _Connection:
         raise LinkBroken(f"{OUTBOX_MAX} messages wait for the leader; the link is too slow or dead")
 
     async def _heartbeats(self) -> None:
+        table, hardware = self._parts.table, self._parts.hardware
         sequence = 0
         interval_ms = self._registered.heartbeat_ms or HEARTBEAT_MS_DEFAULT
         while True:
             began_s = self._parts.clock.monotonic_s()
-            devices, _ = await asyncio.gather(self._devices(), self._parts.table.refresh())
+            devices, _ = await asyncio.gather(hardware.devices(table.memory_bytes()), table.refresh())
             sequence += 1
             # Put together in one step, so that it never disagrees with the events and results before it.
-            heartbeat = link_pb2.Heartbeat(sequence=sequence, devices=devices, stages=self._parts.table.statuses())
+            heartbeat = link_pb2.Heartbeat(
+                sequence=sequence, devices=devices_to_proto(devices), stages=table.statuses()
+            )
             self._send(link_pb2.ConnectRequest(heartbeat=heartbeat))
             spent_s = self._parts.clock.monotonic_s() - began_s
             await asyncio.sleep(max(heartbeat_delay_s(interval_ms, self._parts.draw()) - spent_s, 0.02))
-
-    async def _devices(self) -> list:
-        """Live figures; none, which is unknown, when the driver does not answer in 2 s."""
-        try:
-            async with asyncio.timeout(HARDWARE_TIMEOUT_S):
-                held_bytes = self._parts.table.memory_bytes()
-                return devices_to_proto(await asyncio.to_thread(self._parts.hardware.read_devices, held_bytes))
-        except TimeoutError:
-            log.warning("the hardware did not answer", within_s=HARDWARE_TIMEOUT_S)
-            return []
 
     async def _end_unwanted(self, unwanted: list[stage_pb2.StageSpec]) -> None:
         """End what the leader no longer wants, then idle until the connection ends."""

@@ -1,7 +1,7 @@
 """One LOAD: fetch the slice, make room, start the process, build. Undone whole when any step fails."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -25,11 +25,11 @@ LoadProgress = Callable[[str, int, int], None]
 class StageSettings:
     """What every stage of this machine is told.
 
-    choose_device: where one more stage runs now, "cpu" or "cuda:0"; asked in a thread. advertise_host: what peers dial.
+    choose_device: where one more stage runs now, "cpu" or "cuda:0". advertise_host: what peers dial.
     bind_host: empty does not listen.
     """
 
-    choose_device: Callable[[], str]
+    choose_device: Callable[[], Awaitable[str]]
     threads: int
     prefill_chunk_tokens: int
     bind_host: str
@@ -121,7 +121,7 @@ class Loader:
             spec=stage.spec,
             model_dir=str(fetched.model_dir.absolute()),
             tensor_files={name: str(path.absolute()) for name, path in fetched.tensor_files.items()},
-            device=await asyncio.to_thread(self._settings.choose_device),
+            device=await self._settings.choose_device(),
             threads=self._settings.threads,
             prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
             ring_bind_host=self._settings.bind_host if listen else "",

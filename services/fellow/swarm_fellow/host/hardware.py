@@ -5,13 +5,15 @@ import importlib.util
 import os
 import platform
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 import psutil
 from swarm_core.errors import BadRequest
+
+from swarm_fellow.host.cgroup import memory_left_bytes
 
 MIB = 2**20
 
@@ -48,22 +50,25 @@ class Hardware:
     """Reads the machine; each reading takes some milliseconds.
 
     lent_bytes: main memory lent, 0 lends what is available. device: the one device stages may use; empty allows all.
-    Raises BadRequest when that device is not here.
+    group_left_bytes: what a control group leaves; None is no limit. Raises BadRequest when that device is not here.
     """
 
-    def __init__(self, lent_bytes: int, device: str) -> None:
+    def __init__(
+        self, lent_bytes: int, device: str, group_left_bytes: Callable[[], int | None] = memory_left_bytes
+    ) -> None:
         self._lent_bytes = lent_bytes
         self._device = device
-        self.read_devices(0)
+        self._group_left_bytes = group_left_bytes
+        self.seen = self.read_devices(0)
 
-    def read(self, held_bytes: int) -> MachineReading:
-        """The whole machine."""
+    def describe(self, devices: Iterable[DeviceReading]) -> MachineReading:
+        """The whole machine around these devices; asks no driver."""
         return MachineReading(
             hostname=socket.gethostname(),
             platform=f"{platform.system()} {platform.release()} {platform.machine()}",
             cpu_count=cpu_count(),
             memory_total_bytes=psutil.virtual_memory().total,
-            devices=self.read_devices(held_bytes),
+            devices=tuple(devices),
         )
 
     def read_devices(self, held_bytes: int) -> tuple[DeviceReading, ...]:
@@ -71,19 +76,24 @@ class Hardware:
 
         held_bytes: main memory our own stages hold, part of what is lent.
         """
-        devices = (*read_cards(), read_processor(self._lent_bytes, held_bytes))
+        devices = (*read_cards(), read_processor(self._lent_bytes, held_bytes, self._group_left_bytes()))
         allowed = tuple(device for device in devices if self._device in ("", device.name))
         if not allowed:
             here = ", ".join(device.name for device in devices)
             raise BadRequest(
                 f"SWARM_STAGE_DEVICE={self._device} is not here; there is {here}", field="SWARM_STAGE_DEVICE"
             )
+        self.seen = allowed
         return allowed
 
-    def choose_device(self) -> str:
-        """Where the next stage runs: the card with the most free memory, else "cpu"; the leader plans with the same."""
-        devices = self.read_devices(0)
-        return max(devices, key=lambda device: (device.kind == "cuda", device.memory_free_bytes or 0)).name
+    def without_figures(self) -> tuple[DeviceReading, ...]:
+        """The devices as last seen, with what is free unknown."""
+        return tuple(replace(device, memory_free_bytes=None) for device in self.seen)
+
+
+def choose_device(devices: Iterable[DeviceReading]) -> str:
+    """Where the next stage runs: the card with the most free memory, else "cpu"; the leader plans with the same."""
+    return max(devices, key=lambda device: (device.kind == "cuda", device.memory_free_bytes or 0)).name
 
 
 def cpu_count() -> int:
@@ -91,10 +101,15 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def read_processor(lent_bytes: int, held_bytes: int) -> DeviceReading:
-    """The processor with its memory: free is what is available, and at most what is lent and not held by our stages."""
+def read_processor(lent_bytes: int, held_bytes: int, group_left_bytes: int | None) -> DeviceReading:
+    """The processor with its memory: free is what is available, and at most what is lent and not held by our stages.
+
+    group_left_bytes: what a control group leaves; None is no limit.
+    """
     memory = psutil.virtual_memory()
-    free_bytes = min(memory.available, max(lent_bytes - held_bytes, 0)) if lent_bytes else memory.available
+    free_bytes = memory.available if group_left_bytes is None else min(memory.available, group_left_bytes)
+    if lent_bytes:
+        free_bytes = min(free_bytes, max(lent_bytes - held_bytes, 0))
     return DeviceReading("cpu", _processor_name(), memory.total, free_bytes, "", "F32")
 
 

@@ -1,0 +1,63 @@
+"""Reads the hardware beside the event loop, one reading at a time. A driver that hangs costs one thread and figures."""
+
+import asyncio
+import contextlib
+import threading
+from functools import partial
+
+import structlog
+
+from swarm_fellow.host.hardware import DeviceReading, Hardware, MachineReading, choose_device
+
+log = structlog.get_logger()
+
+READING_TIMEOUT_S = 2.0
+
+
+class HardwareReader:
+    """Live figures, each within timeout_s; what cannot be read is unknown. Never raises.
+
+    A reading that hangs is waited for by the next caller, and no second one is begun beside it.
+    """
+
+    def __init__(self, hardware: Hardware, timeout_s: float = READING_TIMEOUT_S) -> None:
+        self._hardware = hardware
+        self._timeout_s = timeout_s
+        self._reading: asyncio.Future[tuple[DeviceReading, ...]] | None = None
+
+    async def machine(self, held_bytes: int) -> MachineReading:
+        """The whole machine. held_bytes: see Hardware.read_devices."""
+        return self._hardware.describe(await self.devices(held_bytes))
+
+    async def devices(self, held_bytes: int) -> tuple[DeviceReading, ...]:
+        """Every device stages may use; without figures when its driver fails or does not answer in time."""
+        if self._reading is None or self._reading.done():
+            self._reading = self._begin(held_bytes)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._reading), self._timeout_s)
+        except TimeoutError:
+            log.warning("the hardware did not answer; its figures are unknown", within_s=self._timeout_s)
+        except Exception as error:
+            log.warning("the hardware could not be read; its figures are unknown", why=str(error))
+        return self._hardware.without_figures()
+
+    async def choose_device(self) -> str:
+        """Where the next stage runs, "cpu" or "cuda:0"."""
+        return choose_device(await self.devices(0))
+
+    def _begin(self, held_bytes: int) -> "asyncio.Future[tuple[DeviceReading, ...]]":
+        """A thread of its own and no pool's: the interpreter must not wait for it at its end."""
+        loop = asyncio.get_running_loop()
+        reading: asyncio.Future[tuple[DeviceReading, ...]] = loop.create_future()
+
+        def read() -> None:
+            settle: partial[None]
+            try:
+                settle = partial(reading.set_result, self._hardware.read_devices(held_bytes))
+            except Exception as error:
+                settle = partial(reading.set_exception, error)
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(settle)
+
+        threading.Thread(target=read, name="hardware", daemon=True).start()
+        return reading
