@@ -1,9 +1,15 @@
 """Replies over the inference link, from real stand-in stages: events, cancels, refusals, crashes."""
 
+import asyncio
+import random
 from pathlib import Path
 
-from silentswarm.core.v1 import reason_pb2
+from silentswarm.core.v1 import reason_pb2, stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_core.clock import SystemClock
+from swarm_fellow.flows.serve import ReplyServer
+from swarm_fellow.flows.stages import HeldStage
+from swarm_rpc.channel import dial
 
 from tests.integration.fellow.running_fellow import running_fellow
 from tests.integration.fellow.scripted_leader import FellowConnection, ScriptedLeader, TinyModel, eventually
@@ -90,6 +96,32 @@ async def test_a_stage_that_dies_in_a_reply_fails_it_with_the_signal_and_the_nex
     assert "SIGSEGV" in reply[-1].failed.message and "segmentation fault ahead" in reply[-1].failed.message
     assert [event.sequence for event in reply] == list(range(1, len(reply) + 1))
     assert fellow.events[0].kind == link_pb2.STAGE_EVENT_KIND_CRASHED
+
+
+class BuggyTable:
+    """Finds a stage that has no process, which no real table would: using it is a bug."""
+
+    def find(self, placement_id: str) -> HeldStage:
+        return HeldStage(stage_pb2.StageStatus(spec=ONE.spec(placement_id)), 1)
+
+
+async def test_a_bug_of_ours_in_a_reply_ends_it_with_an_internal_failure_and_the_stream_lives(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    replies = ReplyServer(BuggyTable(), 8, SystemClock(), random.random)
+    channel = dial(leader.address)
+    serving = asyncio.create_task(replies.run(channel, "f1", ()))
+    stream = await leader.stream()
+    ends = []
+    for request_id in ("r1", "r2"):
+        stream.request(request_id, "count 1")
+        ends.append((await stream.reply(request_id))[-1])
+    serving.cancel()
+    await asyncio.wait({serving}, timeout=5)
+    await channel.close()
+
+    assert [(end.sequence, end.failed.reason) for end in ends] == [(1, reason_pb2.REASON_INTERNAL)] * 2
+    assert "AssertionError" in ends[0].failed.message and len(leader.streams) == 1
 
 
 async def test_an_unload_in_a_reply_fails_it_as_not_ready(tmp_path: Path):

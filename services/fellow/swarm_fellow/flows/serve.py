@@ -151,7 +151,7 @@ class _Stream:
                     if reply.is_ended:
                         return
             raise StageFailed(f"{describe_stage(reply.stage.spec)} ended the reply without an end")
-        except SwarmError as error:
+        except Exception as error:
             why = await _explain(reply.stage, error)
             reply.is_ended = True
             await self._send(reply.request_id, failed_event(why, reply.last_sequence + 1))
@@ -160,8 +160,11 @@ class _Stream:
         await self._events.put(serve_pb2.ServeRequest(event=serve_pb2.ReplyEvent(request_id=request_id, event=event)))
 
 
-async def _explain(stage: HeldStage, error: SwarmError) -> SwarmError:
-    """Why a reply broke off: the stage's own words, or what became of its process."""
+async def _explain(stage: HeldStage, error: Exception) -> SwarmError:
+    """Why a reply broke off: the stage's own words, what became of its process, or a bug of ours."""
+    if not isinstance(error, SwarmError):
+        log.error("a reply failed by a bug of ours", stage=describe_stage(stage.spec), exc_info=error)
+        return SwarmError(f"internal error on the fellow: {type(error).__name__}; see its log")
     if stage.process is None or (error.why not in DEAD_REASONS and not stage.process.has_ended):
         return error
     with contextlib.suppress(TimeoutError):
