@@ -1,7 +1,6 @@
 """Which tensors of a model belong to which stage. Pure: names and numbers only."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from swarm_core.errors import ServableCorrupt
@@ -60,11 +59,6 @@ def slice_tensors(manifest: Manifest, layers: LayerRange) -> list[str]:
         lacking = [f"layer {layer}" for layer in sorted(missing)] + sorted(missing_ends)
         raise ServableCorrupt(f"model {manifest.model_id} lacks {', '.join(lacking)}")
     return wanted
-
-
-def sum_bytes(manifest: Manifest, tensors: Iterable[str]) -> int:
-    """Bytes of these tensors as stored."""
-    return sum(manifest.tensors[tensor].size_bytes for tensor in tensors)
 
 
 def _ends(manifest: Manifest, layers: LayerRange) -> set[str]:

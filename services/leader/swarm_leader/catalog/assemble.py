@@ -32,7 +32,7 @@ def assemble(
     report: Report,
     stop: threading.Event,
 ) -> Manifest:
-    """Make and fill `folder`; everything is on the disk when it returns.
+    """Make and fill `folder`; everything is on the disk when it returns. extra: what the manifest notes of the source.
 
     Raises DiskFull with the numbers, Cancelled soon after `stop` is set, ServableCorrupt when a layer is missing.
     """
@@ -57,7 +57,7 @@ def assemble(
         files=_write_small_files(checkpoint, folder),
         source=source,
         created_s=created_s,
-        extra=extra,
+        extra={**extra, "attention_heads": config.attention_heads},
     )
     slice_tensors(manifest, LayerRange(0, config.layer_count, config.layer_count))
     _write(folder / MANIFEST_NAME, manifest_to_json(manifest))

@@ -8,6 +8,7 @@ from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
 
 _COUNT_MAX = 2**31 - 1
+_LENGTH_DEPENDENT_ROPES = {"longrope", "su"}
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class ModelConfig:
     layer_count: int
     hidden_size: int
     vocabulary_size: int
+    attention_heads: int
     kv_heads: int
     head_dim: int
     tied_embeddings: bool
@@ -44,10 +46,11 @@ def parse_config(raw: bytes) -> ModelConfig:
         layer_count=_count(document, "num_hidden_layers"),
         hidden_size=hidden_size,
         vocabulary_size=_count(document, "vocab_size"),
+        attention_heads=heads,
         kv_heads=_count(document, "num_key_value_heads", family.kv_heads or heads),
         head_dim=_count(document, "head_dim", family.head_dim or hidden_size // heads),
         tied_embeddings=_flag(document, "tie_word_embeddings", family.is_tied),
-        context_tokens_max=_count(document, "max_position_embeddings", 0),
+        context_tokens_max=_context_tokens_max(document),
         document=document,
     )
 
@@ -93,6 +96,21 @@ def _check_served(model_type: str, document: dict[str, Any]) -> None:
             f"the checkpoint is already quantised ({str(method)[:40]}); import the original in 16 or 32 bits",
             field="source",
         )
+
+
+def _context_tokens_max(document: dict[str, Any]) -> int:
+    """The longest text the model is served with, tokens; 0 when config.json does not say.
+
+    A rotary embedding that switches at a length (longrope) is served up to that length, as the stages do: beyond it, a
+    prompt in pieces would rotate differently from one run over the whole text.
+    """
+    longest = _count(document, "max_position_embeddings", 0)
+    rope = document.get("rope_parameters") or document.get("rope_scaling") or {}
+    if not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) not in _LENGTH_DEPENDENT_ROPES:
+        return longest
+    key = "original_max_position_embeddings"
+    trained = _count(rope, key, 0) or _count(document, key, 0)
+    return min(longest or trained, trained) if trained else longest
 
 
 def _count(document: dict[str, Any], key: str, default: int | None = None) -> int:

@@ -7,7 +7,7 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,14 +83,25 @@ class Importer:
         progress = Progress(on_progress)
         try:
             with open_workplace(self._root) as workplace:
-                return await _Import(self, model_id, target, workplace, progress).start(source, revision)
+                running = _Import(
+                    model_id=model_id,
+                    target=target,
+                    workplace=workplace,
+                    progress=progress,
+                    hub=self._hub,
+                    gguf_command=self._gguf_command,
+                    clock=self._clock,
+                    is_loaded=self._is_loaded,
+                    in_thread=self._in_thread,
+                )
+                return await running.start(source, revision)
         except OSError as error:
             raise DiskFull(f"{self._root} cannot be used: {error.strerror or error}") from error
         finally:
             progress.close()
             self._running.discard(model_id)
 
-    async def in_thread(self, work: Callable[[threading.Event], T]) -> T:
+    async def _in_thread(self, work: Callable[[threading.Event], T]) -> T:
         """Run blocking work that looks at its stop flag; when cancelled, waits until it has stopped."""
         stop = threading.Event()
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, stop)
@@ -104,17 +115,21 @@ class Importer:
 
 @dataclass(frozen=True)
 class _Import:
-    """One import on its way."""
+    """One import on its way. in_thread: runs blocking work beside the event loop."""
 
-    importer: Importer
     model_id: str
     target: Path
     workplace: Path
     progress: Progress
+    hub: Hub
+    gguf_command: Sequence[str]
+    clock: Clock
+    is_loaded: Callable[[str], bool]
+    in_thread: Callable[[Callable[[threading.Event], Any]], Awaitable[Any]]
 
     async def start(self, source: str, revision: str) -> Manifest:
         """Find out what the source is, and take that way."""
-        kind, path = await self.importer.in_thread(lambda stop: _kind_of(source))
+        kind, path = await self.in_thread(lambda stop: _kind_of(source))
         if kind != "hub" and revision:
             raise BadRequest("a revision belongs to a hub id; this source is a file or folder", field="revision")
         if kind == "hub":
@@ -125,28 +140,28 @@ class _Import:
 
     async def _from_folder(self, folder: Path, source: str, origin: dict[str, str] | None) -> Manifest:
         """origin: what identifies the source when the folder is only our copy of it."""
-        checkpoint = await self.importer.in_thread(lambda stop: read_checkpoint(folder))
+        checkpoint = await self.in_thread(lambda stop: read_checkpoint(folder))
         origin = origin or {"fingerprint": checkpoint.fingerprint}
         if (existing := await self._existing(origin)) is not None:
             return existing
         servable = self.workplace / "servable"
-        created_s = int(self.importer._clock.unix_s())
-        manifest = await self.importer.in_thread(
+        created_s = int(self.clock.unix_s())
+        manifest = await self.in_thread(
             lambda stop: assemble(
                 checkpoint, servable, self.model_id, source, origin, created_s, self.progress.report, stop
             )
         )
         self._check_free()  # it may have been loaded meanwhile
-        await self.importer.in_thread(lambda stop: publish(self.workplace, servable, self.target))
+        await self.in_thread(lambda stop: publish(self.workplace, servable, self.target))
         return manifest
 
     async def _from_gguf(self, path: Path) -> Manifest:
-        origin = await self.importer.in_thread(lambda stop: {"fingerprint": fingerprint_files([path.resolve()])})
+        origin = await self.in_thread(lambda stop: {"fingerprint": fingerprint_files([path.resolve()])})
         if (existing := await self._existing(origin)) is not None:
             return existing
         folder = self.workplace / "source"
         folder.mkdir()
-        command = [*self.importer._gguf_command, str(path), str(folder)]
+        command = [*self.gguf_command, str(path), str(folder)]
         self.progress.report("convert", 0, 0)
         await run_step(Step("convert", command, needs="stage"), self._on_line)
         return await self._from_folder(folder, str(path), origin)
@@ -154,7 +169,7 @@ class _Import:
     async def _from_hub(self, repo: str, revision: str) -> Manifest:
         folder = self.workplace / "source"
         folder.mkdir()
-        known = await self.importer.in_thread(lambda stop: self._known())
+        known = await self.in_thread(lambda stop: self._known())
         commit = ""
 
         def on_line(line: dict[str, Any]) -> None:
@@ -167,8 +182,8 @@ class _Import:
             "revision": revision,
             "target": str(folder),
             "known_commit": known.extra.get("commit") if known and known.source == repo else None,
-            "endpoint": self.importer._hub.endpoint,
-            "token": self.importer._hub.token,
+            "endpoint": self.hub.endpoint,
+            "token": self.hub.token,
         }
         self.progress.report("download", 0, 0)
         await run_step(Step("download", HUB_COMMAND, needs="leader", request=request), on_line)
@@ -179,7 +194,7 @@ class _Import:
 
     async def _existing(self, origin: dict[str, str]) -> Manifest | None:
         """The servable there when it is of this very source; else None when it may be replaced. Raises Conflict."""
-        known = await self.importer.in_thread(lambda stop: self._known())
+        known = await self.in_thread(lambda stop: self._known())
         if known is not None and known.extra.get("fingerprint") == origin["fingerprint"]:
             return known
         self._check_free()
@@ -193,7 +208,7 @@ class _Import:
             return None
 
     def _check_free(self) -> None:
-        if self.importer._is_loaded(self.model_id):
+        if self.is_loaded(self.model_id):
             raise Conflict(
                 f"model {self.model_id} is loaded and this is another source; unload it first, or give the import "
                 "another model id",

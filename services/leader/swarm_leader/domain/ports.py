@@ -58,5 +58,8 @@ class Catalog(Protocol):
     def manifest_json(self, model_id: str) -> bytes:
         """Its manifest as it lies on disk."""
 
+    def manifest_sha256(self, model_id: str) -> str:
+        """The SHA-256 of those bytes, hex; kept, not computed anew."""
+
     def folder(self, model_id: str) -> Path:
         """Its folder."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 from silentswarm.fellow.v1 import transfer_pb2, transfer_pb2_grpc
 from swarm_core.errors import BadRequest, Conflict, Overloaded, ServableCorrupt
-from swarm_core.manifest import Manifest, manifest_sha256
+from swarm_core.manifest import Manifest
 
 from swarm_leader.catalog.disk import find_file, read_range
 from swarm_leader.domain.ports import Catalog
@@ -41,9 +41,10 @@ class TransferServicer(transfer_pb2_grpc.TransferServicer):
         self, request: transfer_pb2.GetManifestRequest, context: grpc.aio.ServicerContext
     ) -> transfer_pb2.GetManifestResponse:
         await asyncio.to_thread(self._catalog.refresh)
-        manifest_json = self._catalog.manifest_json(request.model_id)
-        sha256 = await asyncio.to_thread(manifest_sha256, manifest_json)
-        return transfer_pb2.GetManifestResponse(manifest_json=manifest_json, manifest_sha256=sha256)
+        return transfer_pb2.GetManifestResponse(
+            manifest_json=self._catalog.manifest_json(request.model_id),
+            manifest_sha256=self._catalog.manifest_sha256(request.model_id),
+        )
 
     async def Fetch(
         self, request: transfer_pb2.FetchRequest, context: grpc.aio.ServicerContext
@@ -52,8 +53,7 @@ class TransferServicer(transfer_pb2_grpc.TransferServicer):
             raise Overloaded(f"{self._fetches} fetches are running, which is the most at once", running=self._fetches)
         self._fetches += 1
         try:
-            manifest_json = self._catalog.manifest_json(request.model_id)
-            sha256 = await asyncio.to_thread(manifest_sha256, manifest_json)
+            sha256 = self._catalog.manifest_sha256(request.model_id)
             if sha256 != request.manifest_sha256:
                 raise Conflict(
                     f"model {request.model_id} has another manifest now; ask for it again", manifest_sha256=sha256
