@@ -19,6 +19,7 @@ class _Lease:
     expires_s: float
     is_linked: bool
     is_reported: bool = False
+    is_extended: bool = False
 
 
 class Leases:
@@ -28,6 +29,7 @@ class Leases:
         self._clock = clock
         self.lease_s = lease_s
         self._leases: dict[str, _Lease] = {}
+        self._judged_s: float | None = None
 
     def grant(self, fellow_id: str, is_linked: bool = True, lease_s: float | None = None) -> None:
         """Start a whole lease: at a registration, at every heartbeat, and unlinked for every fellow known at start-up.
@@ -55,11 +57,23 @@ class Leases:
         return FellowState.CONNECTED if lease.is_linked else FellowState.SILENT
 
     def take_lost(self) -> list[str]:
-        """Fellows whose lease ran out since the last call, each once per lease."""
+        """Fellows whose lease ran out since the last call, each once per lease.
+
+        When the fault is rather the leader's own, nobody is lost and every lease runs one whole lease more: when this
+        call comes later than half a lease after the last one (the leader stood still and read no heartbeats), and when
+        several fellows would be lost and not one would stay (its network). The latter is believed the second time.
+        """
         now_s = self._clock.monotonic_s()
-        lost = [
-            fellow_id for fellow_id, lease in self._leases.items() if lease.expires_s <= now_s and not lease.is_reported
-        ]
+        is_late = self._judged_s is not None and now_s - self._judged_s > self.lease_s / 2
+        self._judged_s = now_s
+        running = {fellow_id: lease for fellow_id, lease in self._leases.items() if not lease.is_reported}
+        lost = sorted(fellow_id for fellow_id, lease in running.items() if lease.expires_s <= now_s)
+        is_everyone = len(lost) > 1 and len(lost) == len(running)
+        if is_late or (is_everyone and not any(lease.is_extended for lease in running.values())):
+            for lease in running.values():
+                lease.expires_s = max(lease.expires_s, now_s + self.lease_s)
+                lease.is_extended = lease.is_extended or not is_late
+            return []
         for fellow_id in lost:
             self._leases[fellow_id].is_reported = True
-        return sorted(lost)
+        return lost

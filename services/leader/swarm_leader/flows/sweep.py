@@ -31,4 +31,4 @@ async def sweep_forever(registry: Registry, faults: Faults) -> None:
     """Until cancelled."""
     while True:
         sweep_once(registry, faults)
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(min(SWEEP_S, registry.leases.lease_s / 8))
