@@ -26,7 +26,7 @@ from silentswarm.relay.v1 import relay_pb2_grpc
 from swarm_core.clock import Clock, SystemClock
 from swarm_core.config import from_environment, variables
 from swarm_core.errors import Conflict, SwarmError, Unavailable
-from swarm_core.listen import check_bind_host, join_host_port
+from swarm_core.listen import join_host_port
 from swarm_core.logs import configure_logs
 from swarm_rpc.limits import MESSAGE_BYTES_MAX
 from swarm_rpc.server import add_health_and_reflection, announce, listen, make_server
@@ -122,7 +122,9 @@ class Leader:
         config, store, clock = self.config, self.store, self._clock
         joining = Joining(self.registry, store.fellows, self.board, self.faults, clock, config.join_token)
         fleet = Fleet(self.registry, store.fellows, self.signals, self.faults, clock, config.unload_timeout_s)
-        generating = Generating(self.catalog, self.board, self.registry, self.loading, self.replies, self.gates, config)
+        generating = Generating(
+            self.catalog, self.board, self.registry, self.loading, self.faults, self.replies, self.gates, config
+        )
         writer = StatusWriter(self.registry, self.gates)
         importer = Importer(config.models_root, is_loaded=self._is_loaded)
         fellow_link = FellowLinkServicer(
@@ -186,8 +188,10 @@ def make_leader_server(config: LeaderConfig) -> grpc.aio.Server:
 
 
 async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set. Raises SwarmErrors when it cannot start: port, folder, database."""
-    check_bind_host(config.host, config.allow_insecure)
+    """Serve until `stop` is set; `config` is checked.
+
+    Raises SwarmErrors when it cannot start: port, folder, database.
+    """
     clock = SystemClock()
     server = make_leader_server(config)
     port = listen(server, join_host_port(config.host, config.grpc_port))
@@ -214,8 +218,7 @@ async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
 
 
 async def serve_relay(config: LeaderConfig, stop: asyncio.Event) -> None:
-    """Serve the relay alone until `stop` is set. Raises BadRequest when it cannot listen."""
-    check_bind_host(config.host, config.allow_insecure)
+    """Serve the relay alone until `stop` is set; `config` is checked. Raises BadRequest when it cannot listen."""
     server = make_leader_server(config)
     port = listen(server, join_host_port(config.host, config.grpc_port))
     relay_pb2_grpc.add_RelayServicer_to_server(make_relay(config), server)
@@ -270,7 +273,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Console script. Exit code 0 after a stop, 1 when it could not start."""
+    """Console script. Exit code 0 after a stop, 2 when the configuration is refused, 1 when it could not start."""
     options = parse_arguments(sys.argv[1:])
     try:
         config = check(
@@ -279,6 +282,10 @@ def main() -> None:
             )
         )
         configure_logs("relay" if options.command == "relay" else "leader", config.log_level, config.log_json)
+    except SwarmError as error:
+        print(f"swarm-leader: {error.message}", file=sys.stderr)
+        sys.exit(2)
+    try:
         asyncio.run(run(options.command, config))
     except SwarmError as error:
         sys.exit(f"swarm-leader: {error.message}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swarm_core.config import env
 from swarm_core.errors import BadRequest
+from swarm_core.listen import check_bind_host
 
 from swarm_leader.domain.planner import ServeDefaults
 from swarm_leader.domain.records import Transport
@@ -78,7 +79,8 @@ class LeaderConfig:
 
 
 def check(config: LeaderConfig) -> LeaderConfig:
-    """The same configuration when every number makes sense. Raises BadRequest that names the variable."""
+    """The same configuration when it makes sense. Raises BadRequest that names the variable."""
+    check_bind_host(config.host, config.allow_insecure)
     if config.pipeline_transport not in set(Transport):
         raise BadRequest(
             f"SWARM_PIPELINE_TRANSPORT={config.pipeline_transport!r} is none of {', '.join(Transport)}",

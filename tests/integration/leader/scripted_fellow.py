@@ -44,6 +44,7 @@ class ScriptedFellow:
         self.capabilities = capabilities or declare()
         self.join_token = join_token
         self.free_bytes = free_bytes
+        self.total_bytes: int | None = None
         self.registered: fellow_link_pb2.Registered | None = None
         self.error: grpc.aio.AioRpcError | None = None
         self.signals: list[fellow_link_pb2.Signal] = []
@@ -57,6 +58,8 @@ class ScriptedFellow:
         self.reaches_directly = True
         self.reaches_relay = True
         self.probe_failure = ""
+        self.kv_tokens_measured = 10**6
+        self.stage_bytes: int | None = None  # what a stage says it holds
         self.replies_with: list[str] | None = ["Hi", " there"]  # None: only what `say` says
         self.beats = True
         self._links: list[asyncio.Task[None]] = []
@@ -131,7 +134,13 @@ class ScriptedFellow:
         )
 
     def _device(self) -> hardware_pb2.Device:
-        return hardware_pb2.Device(kind="cpu", name="scripted", memory_free_bytes=self.free_bytes, compute_dtype="F32")
+        return hardware_pb2.Device(
+            kind="cpu",
+            name="scripted",
+            memory_total_bytes=self.total_bytes,
+            memory_free_bytes=self.free_bytes,
+            compute_dtype="F32",
+        )
 
     async def _connect(self, registered: "asyncio.Future[Any]") -> None:
         call = fellow_link_pb2_grpc.FellowLinkStub(self._channel).Connect(_drain(self._up))
@@ -168,11 +177,12 @@ class ScriptedFellow:
                 result.failure.message = self.load_failure
             else:
                 addresses = [f"10.0.0.1:{4000 + signal.load.spec.stage_index}"] if signal.load.listen else []
-                status = stage_pb2.StageStatus(spec=signal.load.spec)
+                status = stage_pb2.StageStatus(spec=signal.load.spec, memory_bytes=self.stage_bytes)
                 held = fellow_link_pb2.HeldStage(status=status, ring_addresses=addresses)
                 self.held[signal.load.spec.placement_id] = held
                 result.load.ring_addresses.extend(addresses)
                 result.load.fetched_bytes = 1234
+                result.load.kv_tokens_measured = self.kv_tokens_measured
         elif kind == "wire":
             self.held[signal.wire.placement_id].status.spec.epoch = signal.wire.epoch
             direct = signal.wire.route == stage_pb2.ROUTE_DIRECT

@@ -122,7 +122,7 @@ async def test_a_second_leader_on_the_port_or_the_folder_is_told_why(tmp_path):
 def test_it_listens_beyond_this_machine_only_when_told_to(tmp_path):
     refused = run_once(tmp_path, "--host", "0.0.0.0")
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "SWARM_ALLOW_INSECURE=1" in refused.stderr
     assert "Traceback" not in refused.stderr
 
@@ -133,7 +133,7 @@ def test_a_setting_that_cannot_work_is_named(tmp_path):
 
     assert "SWARM_LEASE_S=2 must be longer than SWARM_HEARTBEAT_S=5" in lease.stderr
     assert "SWARM_GRPC_PORT='many' is not a number" in port.stderr
-    assert (lease.returncode, port.returncode) == (1, 1)
+    assert (lease.returncode, port.returncode) == (2, 2)
 
 
 def test_help_lists_the_variables(tmp_path):

@@ -24,6 +24,12 @@ def test_a_load_begins_at_epoch_1_with_its_stages_loading():
     assert [stage.state for stage in record.stages] == ["loading", "loading"]
 
 
+def test_a_later_load_begins_beyond_the_epochs_of_the_earlier_ones():
+    planned = plan(make_manifest(), [make_fellow("a")], PlanRequest())
+
+    assert rules.begin(planned, "org/tiny", "f" * 64, "p2", 1.7e9, epoch=8).epoch == 8
+
+
 def test_an_ended_placement_never_serves_again():
     ended = rules.end(make_record(), PlacementState.FAILED, "why", lost_fellow_id="id-b")
 

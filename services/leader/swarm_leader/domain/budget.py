@@ -10,7 +10,7 @@ from swarm_core.slices import EMBEDDING, FINAL_NORM, HEAD, LayerRange, layer_of,
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 # Buffers that come and go in one forward pass beyond those counted below; seed 000 keeps the same room.
 PASSING_BYTES = 300 * 2**20
-PREFILL_CHUNK_TOKENS = 256  # SWARM_SERVE_PREFILL_CHUNK's default: the longest run of positions computed at once
+PREFILL_CHUNK_TOKENS = 256  # SWARM_SERVE_PREFILL_CHUNK's default, for a first stage that does not say its own
 # Hidden-sized buffers alive at once in one layer: residual, norm, q, k, v, attention output, and the MLP's three
 # at about four times the hidden size each.
 HIDDEN_BUFFERS = 18
@@ -22,6 +22,7 @@ class ModelCost:
 
     layer_prefix_bytes: weights of all layers before each layer, one more entry than layers.
     kv_layer_bytes: keys and values of one position in one layer.
+    prefill_chunk_tokens: the longest run of positions computed at once, tokens.
     """
 
     layer_prefix_bytes: tuple[int, ...]
@@ -33,6 +34,7 @@ class ModelCost:
     hidden_bytes: int
     query_heads: int
     vocabulary_size: int
+    prefill_chunk_tokens: int = PREFILL_CHUNK_TOKENS
 
     @property
     def layer_count(self) -> int:
@@ -56,15 +58,18 @@ class ModelCost:
 
     def working_bytes(self, is_last: bool, context_tokens: int, in_flight: int) -> int:
         """Buffers of a forward pass: one prompt piece through a layer, its attention scores, and the logits."""
-        piece = min(PREFILL_CHUNK_TOKENS, context_tokens)
+        piece = min(self.prefill_chunk_tokens, context_tokens)
         activations = piece * self.hidden_bytes * HIDDEN_BUFFERS
         scores = piece * context_tokens * self.query_heads * DTYPE_BYTES["F32"]
         logits = in_flight * self.vocabulary_size * DTYPE_BYTES["F32"] if is_last else 0
         return PASSING_BYTES + activations + scores + logits
 
 
-def cost_of(manifest: Manifest, dtype: str) -> ModelCost:
-    """Price a model in a serving dtype. Raises ServableCorrupt when a tensor that must exist is missing."""
+def cost_of(manifest: Manifest, dtype: str, prefill_chunk_tokens: int = 0) -> ModelCost:
+    """Price a model in a serving dtype. prefill_chunk_tokens: of the first stage's fellow; 0 does not say.
+
+    Raises ServableCorrupt when a tensor that must exist is missing.
+    """
     slice_tensors(manifest, LayerRange(0, manifest.layer_count, manifest.layer_count))
     per_layer = [0] * manifest.layer_count
     for tensor, entry in manifest.tensors.items():
@@ -84,9 +89,18 @@ def cost_of(manifest: Manifest, dtype: str) -> ModelCost:
         tied_embeddings=manifest.tied_embeddings,
         kv_layer_bytes=2 * manifest.kv_heads * manifest.head_dim * DTYPE_BYTES[dtype],
         hidden_bytes=manifest.hidden_size * DTYPE_BYTES[dtype],
-        query_heads=max(1, manifest.hidden_size // max(1, manifest.head_dim), manifest.kv_heads),
+        query_heads=query_heads(manifest),
         vocabulary_size=manifest.vocabulary_size,
+        prefill_chunk_tokens=prefill_chunk_tokens or PREFILL_CHUNK_TOKENS,
     )
+
+
+def query_heads(manifest: Manifest) -> int:
+    """Attention heads of a layer: what the import noted, else as many as fill the hidden size."""
+    noted = manifest.extra.get("attention_heads")
+    if isinstance(noted, int) and noted > 0:
+        return noted
+    return max(1, manifest.hidden_size // max(1, manifest.head_dim), manifest.kv_heads)
 
 
 def stored_dtype(manifest: Manifest) -> str:

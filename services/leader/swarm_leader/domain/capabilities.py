@@ -1,5 +1,6 @@
 """What a fellow can do, and what a place in a ring asks of it. Plain facts; rpc/ reads them from the wire."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarm_leader.domain.records import Transport
@@ -19,10 +20,15 @@ class WireRange:
 
 @dataclass(frozen=True)
 class Serve:
-    """A fellow that serves. model_types: transformers types its stages build; empty does not say."""
+    """A fellow that serves.
+
+    model_types: transformers types its stages build; empty does not say. prefill_chunk_tokens: prompt tokens per piece
+    when it holds the first stage; 0 does not say, 2**32 - 1 sends a prompt whole.
+    """
 
     loaded_models_max: int = 1
     model_types: tuple[str, ...] = ()
+    prefill_chunk_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class FellowFacts:
 
     free_bytes: free on its best device, with what it would evict for a new model; None is unknown, never 0.
     compute_dtype: what that device computes in, as spelled in safetensors; "" is unknown.
+    busy_with: models that load on it now and take every place it has for one, so that another would evict them.
     """
 
     fellow_id: str
@@ -57,6 +64,17 @@ class FellowFacts:
     free_bytes: int | None
     compute_dtype: str
     capabilities: Capabilities
+    busy_with: str = ""
+
+
+def find_wire_gap(ring: Sequence[FellowFacts]) -> tuple[FellowFacts, FellowFacts] | None:
+    """Two fellows whose stages read no frame version in common: the newer first; None when all have one."""
+    spoken = [(fellow.capabilities.wire, fellow) for fellow in ring if fellow.capabilities.wire is not None]
+    if not spoken:
+        return None
+    newest, newer = max(spoken, key=lambda pair: pair[0].version_min)
+    oldest, older = min(spoken, key=lambda pair: pair[0].version_max)
+    return (newer, older) if newest.version_min > oldest.version_max else None
 
 
 @dataclass(frozen=True)

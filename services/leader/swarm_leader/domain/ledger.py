@@ -20,13 +20,15 @@ _FOLLOWS: dict[PlacementState, set[PlacementState]] = {
 }
 
 
-def begin(planned: Plan, model_id: str, manifest_sha256: str, placement_id: str, created_s: float) -> PlacementRecord:
-    """The first record of a load, at epoch 1."""
+def begin(
+    planned: Plan, model_id: str, manifest_sha256: str, placement_id: str, created_s: float, epoch: int = 1
+) -> PlacementRecord:
+    """The first record of a load. epoch: beyond every one the model had, for the highest is the newest."""
     return PlacementRecord(
         placement_id=placement_id,
         model_id=model_id,
         manifest_sha256=manifest_sha256,
-        epoch=1,
+        epoch=epoch,
         state=PlacementState.LOADING,
         reason="",
         transport=planned.transport,

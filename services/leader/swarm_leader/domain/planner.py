@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from swarm_core.errors import BadRequest, CapabilityMissing, FellowNotFound, NoFellow, NotEnoughMemory, TooFewFellows
+from swarm_core.errors import (
+    BadRequest,
+    CapabilityMissing,
+    Conflict,
+    FellowNotFound,
+    NoFellow,
+    NotEnoughMemory,
+    SwarmError,
+    TooFewFellows,
+)
 from swarm_core.manifest import DTYPE_BYTES, Manifest
 
 from swarm_leader.domain.budget import ModelCost, cost_of, stored_dtype
-from swarm_leader.domain.capabilities import UNLIMITED, FellowFacts, find_lack
+from swarm_leader.domain.capabilities import UNLIMITED, FellowFacts, find_lack, find_wire_gap
 from swarm_leader.domain.records import StageRecord, Transport
 from swarm_leader.domain.routes import plan_routes
 from swarm_leader.domain.split import RingBudget, cut_layers, is_fitting, largest_kv_tokens, needed_bytes
@@ -58,9 +67,10 @@ def plan(
     """Place a model on connected fellows.
 
     Every layer is on exactly one stage, every stage has at least one layer and a fellow of its own, and weights, KV
-    and working buffers of a stage fit its fellow. The same facts give the same plan, whatever their order.
-    Raises NoFellow, TooFewFellows, NotEnoughMemory, CapabilityMissing, FellowNotFound, BadRequest, ServableCorrupt;
-    nothing else.
+    and working buffers of a stage fit its fellow. A fellow all of whose places are taken by loads gets no other model
+    meanwhile. The same facts give the same plan, whatever their order.
+    Raises NoFellow, TooFewFellows, NotEnoughMemory, CapabilityMissing, FellowNotFound, BadRequest, ServableCorrupt,
+    Conflict (names the model that loads); nothing else.
     """
     _check_request(manifest, fellows, request)
     context_tokens = request.context_tokens or defaults.context_tokens
@@ -69,13 +79,17 @@ def plan(
     if request.fellow_ids:
         by_id = {fellow.fellow_id: fellow for fellow in fellows}
         ring = [by_id[fellow_id] for fellow_id in request.fellow_ids]
+        if (gap := find_wire_gap(ring)) is not None:
+            raise _no_common_wire(*gap)
         for fellow in ring:
             _refuse_lack(fellow, manifest, len(ring), request.transport)
+        if any(fellow.busy_with for fellow in ring):
+            raise _busy(ring)
         placed = _place(manifest, ring, request.transport, context_tokens, defaults)
         if placed is None:
             raise _too_small(manifest, ring, context_tokens, defaults)
         return placed
-    return _choose(manifest, fellows, request, context_tokens, defaults)
+    return _choose_unless_busy(manifest, fellows, request, context_tokens, defaults)
 
 
 def _check_request(manifest: Manifest, fellows: Sequence[FellowFacts], request: PlanRequest) -> None:
@@ -107,6 +121,24 @@ def _check_request(manifest: Manifest, fellows: Sequence[FellowFacts], request: 
             raise FellowNotFound(f"no fellow {fellow_id} is connected", fellow=fellow_id)
     if asked and request.num_stages > len(asked):
         raise _too_few(request.num_stages, [names.get(fellow_id, fellow_id) for fellow_id in asked], "named")
+
+
+def _choose_unless_busy(
+    manifest: Manifest,
+    fellows: Sequence[FellowFacts],
+    request: PlanRequest,
+    context_tokens: int,
+    defaults: ServeDefaults,
+) -> Plan:
+    """The leader's choice among the fellows with a place. Raises Conflict only where waiting for one would help."""
+    idle = [fellow for fellow in fellows if not fellow.busy_with]
+    if len(idle) == len(fellows):
+        return _choose(manifest, fellows, request, context_tokens, defaults)
+    try:
+        return _choose(manifest, idle, request, context_tokens, defaults)
+    except SwarmError:
+        _choose(manifest, fellows, request, context_tokens, defaults)  # refuses what no wait would change
+        raise _busy(fellows) from None
 
 
 def _choose(
@@ -166,7 +198,7 @@ def _place(
 ) -> Plan | None:
     """Cut the model over this very ring. None when it does not fit even with one session of the longest context."""
     dtype = _serving_dtype(manifest, ring, defaults)
-    cost = cost_of(manifest, dtype)
+    cost = cost_of(manifest, dtype, _prefill_chunk_tokens(ring))
     free = tuple(fellow.free_bytes for fellow in ring)
     notes: list[str] = []
     sizing = _size_sessions(cost, ring, RingBudget(free, context_tokens, context_tokens, 1), defaults, notes)
@@ -199,17 +231,13 @@ def _size_sessions(
         return None
     by_tokens = [fellow for fellow in ring if fellow.capabilities.serve_kv_budget]
     in_flight = defaults.in_flight or (4 if len(by_tokens) == len(ring) else 2) * len(ring)
-    for fellow in ring:
-        limit = fellow.capabilities.in_flight_max
-        if limit is None and in_flight > 1:
-            notes.append(f"{fellow.name} lacks serve_concurrent: the ring runs one reply at a time")
-        in_flight = min(in_flight, 1 if limit is None else max(1, limit))
+    one_by_one = [fellow.name for fellow in ring if fellow.capabilities.in_flight_max is None]
+    if one_by_one and in_flight > 1:
+        notes.append(f"{_who_lack(one_by_one)} serve_concurrent: the ring runs one reply at a time")
+    in_flight = min(in_flight, *(max(1, fellow.capabilities.in_flight_max or 1) for fellow in ring))
     if len(by_tokens) < len(ring):
         lacking = [fellow.name for fellow in ring if not fellow.capabilities.serve_kv_budget]
-        verb = "lacks" if len(lacking) == 1 else "lack"
-        notes.append(
-            f"{', '.join(lacking)} {verb} serve_kv_budget: every reply in flight is planned with a whole context"
-        )
+        notes.append(f"{_who_lack(lacking)} serve_kv_budget: every reply in flight is planned with a whole context")
         return _whole_contexts(cost, least, in_flight)
     while in_flight > 1 and not is_fitting(cost, replace(least, in_flight=in_flight)):
         in_flight -= 1
@@ -256,6 +284,12 @@ def _serving_dtype(manifest: Manifest, ring: Sequence[FellowFacts], defaults: Se
     return dtype
 
 
+def _prefill_chunk_tokens(ring: Sequence[FellowFacts]) -> int:
+    """Prompt tokens per piece: the first stage cuts prompts for the whole ring. 0 when it does not say."""
+    serve = ring[0].capabilities.serve
+    return serve.prefill_chunk_tokens if serve else 0
+
+
 def _refuse_lack(fellow: FellowFacts, manifest: Manifest, stage_count: int, transport: Transport) -> None:
     lack = find_lack(fellow, manifest.model_type, stage_count, transport)
     if lack is not None:
@@ -264,6 +298,34 @@ def _refuse_lack(fellow: FellowFacts, manifest: Manifest, stage_count: int, tran
 
 def _lacking(name: str, capability: str, why: str) -> CapabilityMissing:
     return CapabilityMissing(f"fellow {name} lacks {capability}: {why}", fellow=name, capability=capability)
+
+
+def _no_common_wire(newer: FellowFacts, older: FellowFacts) -> CapabilityMissing:
+    spoken = " and ".join(f"{fellow.name} reads {_versions(fellow)}" for fellow in (newer, older))
+    return CapabilityMissing(
+        f"fellows {newer.name} and {older.name} have no wire version in common: {spoken}; upgrade {older.name}",
+        fellow=f"{newer.name}, {older.name}",
+        capability="wire",
+    )
+
+
+def _versions(fellow: FellowFacts) -> str:
+    wire = fellow.capabilities.wire
+    return f"{wire.version_min}..{wire.version_max}" if wire else "none"
+
+
+def _busy(fellows: Sequence[FellowFacts]) -> Conflict:
+    busy = [fellow for fellow in fellows if fellow.busy_with]
+    words = "; ".join(f"fellow {fellow.name} is loading {fellow.busy_with}" for fellow in busy)
+    return Conflict(
+        f"{words}, and one more model would evict it; try again when it is ready",
+        fellow=", ".join(fellow.name for fellow in busy),
+        loading=", ".join(sorted({fellow.busy_with for fellow in busy})),
+    )
+
+
+def _who_lack(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'lacks' if len(names) == 1 else 'lack'}"
 
 
 def _too_few(needed: int, names: Sequence[str], what: str) -> TooFewFellows:
@@ -283,6 +345,9 @@ def _not_enough_able(
     serving = [fellow for fellow in ranked if fellow.capabilities.serve]
     if len(serving) < request.num_stages:
         return _too_few(request.num_stages, sorted(fellow.name for fellow in serving), "connected")
+    gap = find_wire_gap(serving)
+    if gap is not None:
+        return _no_common_wire(*gap)
     lacks = []
     for fellow in sorted((one for one in serving if one not in able), key=lambda one: one.name):
         lack = find_lack(fellow, manifest.model_type, request.num_stages, request.transport)
@@ -302,7 +367,7 @@ def _too_small(
     manifest: Manifest, ring: Sequence[FellowFacts], context_tokens: int, defaults: ServeDefaults
 ) -> NotEnoughMemory:
     """The refusal, with what one reply of the longest context would take and what each fellow has."""
-    cost = cost_of(manifest, _serving_dtype(manifest, ring, defaults))
+    cost = cost_of(manifest, _serving_dtype(manifest, ring, defaults), _prefill_chunk_tokens(ring))
     free = tuple(fellow.free_bytes for fellow in ring)
     needed = needed_bytes(cost, RingBudget(free, context_tokens, context_tokens, 1))
     available = sum(amount or 0 for amount in free)

@@ -14,13 +14,17 @@ from swarm_leader.domain.records import PlacementRecord, PlacementState
 
 @dataclass
 class StageLive:
-    """What is known of one stage beyond its record. done and total: of the step, in its unit; total 0 is unknown."""
+    """What is known of one stage beyond its record. done and total: of the step, in its unit; total 0 is unknown.
+
+    kv_tokens_measured: KV positions that fit beside it after its load; None when its fellow does not say.
+    """
 
     step: str = ""
     done: int = 0
     total: int = 0
     ring_addresses: tuple[str, ...] = ()
     fetched_bytes: int | None = None
+    kv_tokens_measured: int | None = None
 
 
 @dataclass
@@ -99,6 +103,12 @@ class Board:
         self._placements[record.model_id] = placement
         self.notify(record.model_id)
         return placement
+
+    async def next_epoch(self, model_id: str) -> int:
+        """One beyond every epoch the model had, in this run of the leader and before."""
+        latest = await self._ledger.latest(model_id)
+        shown = self._placements.get(model_id)
+        return 1 + max(latest.epoch if latest else 0, shown.record.epoch if shown else 0)
 
     async def begin(self, record: PlacementRecord, what: str) -> Placement:
         """Record a placement as its model's newest, and show it; durable when it returns."""

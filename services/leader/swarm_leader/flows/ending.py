@@ -85,4 +85,4 @@ class Ending:
             return
         fellow = self._registry.get(fellow_id)
         if fellow is not None:
-            fellow.stages.pop(placement_id, None)
+            fellow.drop_stage(placement_id)

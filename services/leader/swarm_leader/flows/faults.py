@@ -18,7 +18,7 @@ from swarm_leader.flows.tasks import TaskSet
 from swarm_leader.flows.wire import Wiring
 
 log = structlog.get_logger()
-REWIRE_BACKOFF_S = (0.5, 1.0, 2.0)  # before each try; a ring that stays down for all of them is given up
+REWIRE_WAITS_S = (0.0, 0.5, 1.0)  # before each try; a ring that stays down for all of them is given up
 _KIND_WORDS = {
     link_pb2.STAGE_EVENT_KIND_CRASHED: "crashed",
     link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED: "was unloaded for idleness",
@@ -57,7 +57,7 @@ class Faults:
         placement = self._board.by_id(spec.placement_id)
         broke = event.kind == link_pb2.STAGE_EVENT_KIND_LINK_BROKEN
         if not broke:
-            fellow.stages.pop(spec.placement_id, None)
+            fellow.drop_stage(spec.placement_id)
         if placement is None or not self._board.is_wanted(spec.placement_id, fellow.fellow_id, spec.stage_index):
             return
         where = f"stage {spec.stage_index} on {fellow.name}"
@@ -90,6 +90,8 @@ class Faults:
     def take_statuses(self, fellow: Fellow, statuses: list[stage_pb2.StageStatus]) -> None:
         """Have a fellow end every stage it reports and should not hold."""
         now_s = self._clock.monotonic_s()
+        reported = {status.spec.placement_id for status in statuses}
+        fellow.unwanted_at_s = {key: at_s for key, at_s in fellow.unwanted_at_s.items() if key in reported}
         for status in statuses:
             placement_id = status.spec.placement_id
             if self._board.is_wanted(placement_id, fellow.fellow_id, status.spec.stage_index):
@@ -134,6 +136,12 @@ class Faults:
         for placement in self._board.holding(fellow.fellow_id):
             self._end(placement, PlacementState.FAILED, FellowLost(words, fellow=fellow.name), fellow.fellow_id)
 
+    def take_stall(self, placement: Placement, epoch: int, why: str) -> None:
+        """A reply begun at this epoch hangs though every link is up: wire the ring anew, and let the lap decide."""
+        if placement.state is PlacementState.READY and placement.record.epoch == epoch:
+            log.warning("stalled", model=placement.model_id, epoch=epoch, why=why)
+            self._start_rewire(placement, why)
+
     def _all_back(self, placement: Placement) -> bool:
         """Whether every stage's fellow is connected and holds its stage."""
         placement_id = placement.record.placement_id
@@ -165,7 +173,8 @@ class Faults:
             await self._load_anew(placement, why)
             return
         error: SwarmError = LinkBroken(why)
-        for backoff_s in REWIRE_BACKOFF_S:
+        for wait_s in REWIRE_WAITS_S:
+            await asyncio.sleep(wait_s)
             try:
                 await self._wiring.wire(placement, placement.record.epoch + 1)
                 await self._loading.be_ready(placement)
@@ -179,8 +188,7 @@ class Faults:
                 error = failure
             except SwarmError as failure:
                 error = failure
-            await asyncio.sleep(backoff_s)
-        words = f"the ring did not come up again after {len(REWIRE_BACKOFF_S)} tries ({why}): {error.message}"
+        words = f"the ring did not come up again after {len(REWIRE_WAITS_S)} tries ({why}): {error.message}"
         await self._ending.end(placement, PlacementState.FAILED, LoadFailed(words))
 
     async def _load_anew(self, placement: Placement, why: str) -> None:
@@ -190,7 +198,7 @@ class Faults:
         placement.task = None  # this task goes on after the placement's end
         await self._ending.end(placement, PlacementState.FAILED, LinkBroken(f"{why}; loading it anew"))
         try:
-            await self._loading.load(record.model_id, again)
+            await self._loading.load(record.model_id, again, instead_of=placement)
         except SwarmError as error:
             log.warning("could not load anew", model=record.model_id, why=error.message)
 

@@ -58,7 +58,8 @@ class Fleet:
         self._faults.take_leave(fellow, f"fellow {fellow.name} was released on request")
         link = self._registry.link_of(fellow.fellow_id)
         await self._signals.send(link, link_pb2.Signal(stop=link_pb2.StopSignal()), self._unload_timeout_s)
-        fellow.stages.clear()
+        for placement_id in list(fellow.stages):
+            fellow.drop_stage(placement_id)
 
     async def delete(self, id_or_name: str) -> None:
         """Forget a fellow: end its stages and its link. It may join again. Raises FellowNotFound."""

@@ -15,11 +15,13 @@ from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.gate import Gates
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.signals import read_reason
+from swarm_leader.flows.words import say_way
 
 LINK_WAIT_S = 5.0  # a fellow opens its inference link right after it joined; a redial takes a moment
 
@@ -54,6 +56,7 @@ class Generating:
         board: Board,
         registry: Registry,
         loading: Loading,
+        faults: Faults,
         replies: Replies,
         gates: Gates,
         config: LeaderConfig,
@@ -64,6 +67,7 @@ class Generating:
         self._board = board
         self._registry = registry
         self._loading = loading
+        self._faults = faults
         self._replies = replies
         self._gates = gates
         self._config = config
@@ -109,15 +113,17 @@ class Generating:
                     await place.enter_async_context(gate.entered(caller.request_id, placement.record.in_flight_max))
             except TimeoutError:
                 raise self._too_late(f"a place among the {gate.running} replies of {model_id}") from None
-            reply = await self._open(caller, model_id, generation)
+            reply, placement = await self._open(caller, model_id, generation)
             try:
                 async for event in self._events(reply, placement, deadline_s):
                     yield event
             finally:
                 self._replies.close(reply)
 
-    async def _open(self, caller: Caller, model_id: str, generation: generation_pb2.Generation) -> Reply:
-        """Hand the request to the fellow of stage 0. The ring may have changed while this waited for its place."""
+    async def _open(
+        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
+    ) -> tuple[Reply, Placement]:
+        """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited."""
         placement = self._require_ready(model_id)
         first = placement.record.stages[0].fellow_id
         link = await self._replies.link_of(first, self._registry.name_of(first), LINK_WAIT_S)
@@ -130,13 +136,14 @@ class Generating:
         )
         reply = self._replies.open(link, request)
         caller.follow(reply)
-        return reply
+        return reply, placement
 
     async def _events(
         self, reply: Reply, placement: Placement, deadline_s: float
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         """Events until the last; each within the progress time, all within the deadline."""
         loop = asyncio.get_running_loop()
+        epoch, way = placement.record.epoch, say_way(placement.record)
         waited_for = f"fellow {reply.link.fellow_name}"
         positions = self._positions(placement)
         while True:
@@ -149,13 +156,18 @@ class Generating:
                 if loop.time() < deadline_s and computed != positions:
                     positions = computed  # a long prompt, or a wait for KV: no events, yet the stage computes
                     continue
-                late = self._too_late(waited_for, loop.time() >= deadline_s)
+                is_total = loop.time() >= deadline_s
+                late = self._too_late(waited_for, is_total)
                 reply.fail(late)
+                if not is_total:
+                    self._faults.take_stall(placement, epoch, late.message)
                 raise late from None
             kind = event.WhichOneof("event")
             if kind == "failed":
                 failed = event.failed
                 raise RemoteError(read_reason(failed.reason), failed.message, **dict(failed.metadata))
+            if kind == "done":
+                event.done.timing.route = way
             yield event
             if kind == "done":
                 return

@@ -121,7 +121,9 @@ class Joining:
         for held in registration.held:
             spec = held.status.spec
             if self._is_kept(record.fellow_id, spec):
-                fellow.stages[spec.placement_id] = Held(tuple(held.ring_addresses), held.status)
+                fellow.stages[spec.placement_id] = Held(
+                    tuple(held.ring_addresses), self._weight_bytes(spec), held.status
+                )
             else:
                 unwanted.append(spec)
         self._registry.put(fellow)
@@ -137,6 +139,11 @@ class Joining:
             return False
         placement = self._board.by_id(spec.placement_id)
         return placement is not None and spec.epoch <= placement.record.epoch
+
+    def _weight_bytes(self, spec: stage_pb2.StageSpec) -> int:
+        """What a stage's weights were planned to take."""
+        placement = self._board.by_id(spec.placement_id)
+        return placement.record.stages[spec.stage_index].weight_bytes if placement is not None else 0
 
     def _link_ended(self, fellow: Fellow, why: SwarmError) -> None:
         """Noticed at once; what it holds stays its own until the lease is over."""

@@ -14,11 +14,11 @@ from swarm_core.errors import (
     LinkBroken,
     LoadFailed,
     ModelNotReady,
+    NotEnoughMemory,
     RemoteError,
     StaleEpoch,
     SwarmError,
 )
-from swarm_core.manifest import manifest_sha256
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
@@ -28,6 +28,7 @@ from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.registry import Held, Registry
+from swarm_leader.flows.room import fleet_facts
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.tasks import TaskSet, gather_all
 from swarm_leader.flows.wire import Wiring
@@ -62,6 +63,7 @@ class Loading:
         self._clock = clock
         self._config = config
         self._new_id = new_id
+        self._planning = asyncio.Lock()  # from a plan to its record: the next plan must see what this one takes
 
     async def plan(self, model_id: str, request: PlanRequest) -> Plan:
         """What `load` would do now; nothing is stored.
@@ -69,15 +71,24 @@ class Loading:
         Raises ModelNotFound, ServableCorrupt, FellowNotFound, FellowLost, and what the planner raises.
         """
         await asyncio.to_thread(self._catalog.refresh)
-        manifest = self._catalog.get(model_id)
-        return plan(manifest, self._registry.facts(), self._resolve(request), self._config.serve_defaults)
+        manifest, facts = self._catalog.get(model_id), fleet_facts(self._registry, self._board)
+        return plan(manifest, facts, self._resolve(request), self._config.serve_defaults)
 
-    async def load(self, model_id: str, request: PlanRequest, is_waking: bool = False) -> Placement:
-        """Plan, record and start a load; the load goes on after this returns.
+    async def load(
+        self, model_id: str, request: PlanRequest, is_waking: bool = False, instead_of: Placement | None = None
+    ) -> Placement:
+        """Plan, record and start a load; the load goes on after this returns, and when the caller is cancelled.
 
         A model that is loaded or loading is answered with what it has, when nothing else is asked for.
-        Raises Conflict when something else is, and what `plan` raises; then nothing was stored or sent.
+        instead_of: the ended placement that this load brings back; not when it was unloaded or replaced meanwhile.
+        Raises Conflict when something else is asked for, ModelNotReady when there is nothing to bring back, and what
+        `plan` raises; then nothing was stored or sent.
         """
+        return await self._tasks.complete(self._load(model_id, request, is_waking, instead_of), f"plan {model_id}")
+
+    async def _load(
+        self, model_id: str, request: PlanRequest, is_waking: bool, instead_of: Placement | None
+    ) -> Placement:
         if self._board.get(model_id) is None:
             await asyncio.to_thread(self._catalog.refresh)
             self._catalog.get(model_id)  # before the lock: names that mean nothing leave nothing behind
@@ -93,10 +104,19 @@ class Loading:
                     "unload it to load it otherwise",
                     state=current.state.value,
                 )
-            planned = await self.plan(model_id, request)
-            digest = manifest_sha256(self._catalog.manifest_json(model_id))
-            record = rules.begin(planned, model_id, digest, self._new_id(), self._clock.unix_s())
-            placement = await self._board.begin(record, f"loading; stages: {len(record.stages)}")
+            if instead_of is not None and (current is not instead_of or current.state is PlacementState.UNLOADED):
+                raise ModelNotReady(f"{model_id} was unloaded meanwhile", state=self._board.state_of(model_id))
+            async with self._planning:
+                planned = await self.plan(model_id, request)
+                record = rules.begin(
+                    planned,
+                    model_id,
+                    self._catalog.manifest_sha256(model_id),
+                    self._new_id(),
+                    self._clock.unix_s(),
+                    await self._board.next_epoch(model_id),
+                )
+                placement = await self._board.begin(record, f"loading; stages: {len(record.stages)}")
             placement.is_waking = is_waking
             placement.task = self._tasks.start(self._run(placement), f"load {model_id}")
             return placement
@@ -107,31 +127,42 @@ class Loading:
         again = PlanRequest(len(record.stages), (), record.transport, record.context_tokens)
         same = replace(again, fellow_ids=tuple(stage.fellow_id for stage in record.stages))
         try:
-            return await self.load(record.model_id, same, is_waking=True)
-        except Conflict:  # somebody else loads it already
-            return self._board.get(record.model_id) or placement
+            return await self.load(record.model_id, same, is_waking=True, instead_of=placement)
         except SwarmError as error:
+            current = self._board.get(record.model_id)
+            if current is not placement or current.state is PlacementState.UNLOADED:
+                return current or placement  # somebody else loads it already, or unloaded it
             log.info("an idle model moves", model=record.model_id, why=error.message)
-            return await self.load(record.model_id, again, is_waking=True)
+            return await self.load(record.model_id, again, is_waking=True, instead_of=placement)
 
     async def unload(self, model_id: str) -> Placement | None:
-        """End serving a model and give its memory back; None when it was never loaded. Raises ModelNotFound."""
-        placement = self._board.get(model_id)
-        if placement is None:
-            self._catalog.get(model_id)
-            return None
-        why = ModelNotReady(f"{model_id} was unloaded on request", state=PlacementState.UNLOADED.value)
-        if placement.state.holds_memory:
-            await self._ending.end(placement, PlacementState.UNLOADED, why)
-        elif placement.state is not PlacementState.UNLOADED:
-            unloaded = replace(placement.record, state=PlacementState.UNLOADED, reason=why.message)
-            await self._board.save(placement, lambda record: unloaded, "unloaded on request")
-        return placement
+        """End serving a model and give its memory back; None when it was never loaded.
+
+        It goes on when the caller is cancelled. A load that is being planned is waited for, and then ended.
+        Raises ModelNotFound.
+        """
+        if self._board.get(model_id) is None:
+            self._catalog.get(model_id)  # before the lock: names that mean nothing leave nothing behind
+        return await self._tasks.complete(self._unload(model_id), f"unload {model_id}")
+
+    async def _unload(self, model_id: str) -> Placement | None:
+        async with self._board.lock(model_id):
+            placement = self._board.get(model_id)
+            if placement is None:
+                return None
+            why = ModelNotReady(f"{model_id} was unloaded on request", state=PlacementState.UNLOADED.value)
+            if placement.state.holds_memory:
+                await self._ending.end(placement, PlacementState.UNLOADED, why)
+            if placement.state is not PlacementState.UNLOADED:
+                unloaded = replace(placement.record, state=PlacementState.UNLOADED, reason=why.message)
+                await self._board.save(placement, lambda record: unloaded, "unloaded on request")
+            return placement
 
     async def _run(self, placement: Placement) -> None:
         """The load itself, from the first signal to ready or failed."""
         try:
             await gather_all(self._load_stage(placement, stage) for stage in placement.record.stages)
+            await self._fit_kv(placement)
             await self._wiring.wire(placement, placement.record.epoch)
             await self.be_ready(placement)
         except StaleEpoch:
@@ -180,12 +211,45 @@ class Loading:
         live.ring_addresses = tuple(answer.load.ring_addresses)
         live.fetched_bytes = answer.load.fetched_bytes
         if fellow is not None:
-            fellow.stages.setdefault(record.placement_id, Held()).ring_addresses = live.ring_addresses
+            held = fellow.stages.setdefault(record.placement_id, Held())
+            held.ring_addresses, held.weight_bytes = live.ring_addresses, answer.load.weight_bytes
+            if fellow.capabilities.serve_kv_budget or answer.load.kv_tokens_measured:
+                live.kv_tokens_measured = answer.load.kv_tokens_measured
         await self._board.save(
             placement,
             lambda current: rules.set_stage(current, stage.stage_index, "loaded"),
             f"stage {stage.stage_index} loaded on {name}",
         )
+
+    async def _fit_kv(self, placement: Placement) -> None:
+        """Have the ring admit by what its tightest stage measured; the first stage alone would not know.
+
+        Raises NotEnoughMemory, naming the fellow, when not even one whole conversation fits; StaleEpoch.
+        """
+        record = placement.record
+        measured = {
+            stage: tokens
+            for stage in record.stages
+            if (tokens := placement.stages[stage.stage_index].kv_tokens_measured) is not None
+        }
+        if not measured:
+            return
+        tightest = min(measured, key=lambda stage: measured[stage])
+        least, name = measured[tightest], self._registry.name_of(tightest.fellow_id)
+        if least < record.context_tokens:
+            raise NotEnoughMemory(
+                f"fellow {name} has room for {least:,} tokens beside its stage, fewer than the "
+                f"{record.context_tokens:,} tokens of context; ask for a shorter context or free memory on it",
+                fellow=name,
+                measured_tokens=least,
+                context_tokens=record.context_tokens,
+            )
+        if least < record.kv_tokens:
+            await self._board.save(
+                placement,
+                lambda current: replace(current, kv_tokens=least),
+                f"{name} has room for {least} tokens, {record.kv_tokens} were planned",
+            )
 
     def _resolve(self, request: PlanRequest) -> PlanRequest:
         """Names of fellows as ids. Raises FellowNotFound, FellowLost (known, not connected)."""

@@ -6,7 +6,7 @@ from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, FellowNotFound
 
-from swarm_leader.domain.capabilities import Capabilities, FellowFacts
+from swarm_leader.domain.capabilities import Capabilities
 from swarm_leader.domain.leases import FellowState, Leases
 from swarm_leader.domain.ports import FellowStore
 from swarm_leader.domain.records import FellowRecord
@@ -17,16 +17,21 @@ MISSES_MAX = 2  # a heartbeat may have been written just before its stage was re
 
 @dataclass
 class Held:
-    """A stage that a fellow holds. status: its live figures, once a heartbeat brought them."""
+    """A stage that a fellow holds. weight_bytes: 0 is unknown. status: its live figures, once reported."""
 
     ring_addresses: tuple[str, ...] = ()
+    weight_bytes: int = 0
     status: stage_pb2.StageStatus | None = None
     misses: int = 0
 
 
 @dataclass
 class Fellow:
-    """One machine, known for good and perhaps connected. stages: by placement id, oldest first."""
+    """One machine, known for good and perhaps connected.
+
+    stages: by placement id, oldest first. freed_bytes: what stages held that ended since the last heartbeat, by
+    placement id. unwanted_at_s: when it was told to end a stage that it still reports.
+    """
 
     record: FellowRecord
     hardware: hardware_pb2.Hardware
@@ -35,6 +40,7 @@ class Fellow:
     link: ControlLink | None = None
     heartbeat_at_s: float | None = None
     stages: dict[str, Held] = field(default_factory=dict)
+    freed_bytes: dict[str, int] = field(default_factory=dict)
     unwanted_at_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -46,6 +52,30 @@ class Fellow:
     def name(self) -> str:
         """Its name."""
         return self.record.name
+
+    @property
+    def best_device(self) -> hardware_pb2.Device | None:
+        """Where its next stage runs: a card before the processor, then the roomier; None when it named no device."""
+        devices = sorted(
+            self.hardware.devices,
+            key=lambda device: (device.kind != "cuda", -device.memory_free_bytes, device.device_index),
+        )
+        return devices[0] if devices else None
+
+    def memory_of(self, held: Held) -> int:
+        """Bytes of its best device that a stage holds, as far as its last figures count them."""
+        if held.status is None:
+            return 0
+        best = self.best_device
+        on_card = best is not None and best.kind == "cuda" and held.weight_bytes > 0
+        # What a process holds on a card is not in its resident memory; the weights are the most of it.
+        return held.weight_bytes if on_card else held.status.memory_bytes
+
+    def drop_stage(self, placement_id: str) -> None:
+        """A stage is held no more. Its memory counts as free until the next figures come."""
+        held = self.stages.pop(placement_id, None)
+        if held is not None:
+            self.freed_bytes[placement_id] = self.memory_of(held)
 
 
 class Registry:
@@ -115,10 +145,6 @@ class Registry:
         fellow = self._fellows.get(fellow_id)
         return fellow is not None and fellow.link is not None and fellow.link.ended is None
 
-    def facts(self) -> list[FellowFacts]:
-        """What the planner may use: every connected fellow."""
-        return [facts_of(fellow) for fellow in self.all() if self.is_connected(fellow.fellow_id)]
-
     def take_heartbeat(
         self, fellow: Fellow, devices: list[hardware_pb2.Device], statuses: list[stage_pb2.StageStatus]
     ) -> list[str]:
@@ -129,6 +155,7 @@ class Registry:
             del fellow.hardware.devices[:]
             fellow.hardware.devices.extend(devices)
         reported = {status.spec.placement_id: status for status in statuses}
+        fellow.freed_bytes.clear()
         for placement_id, status in reported.items():
             held = fellow.stages.setdefault(placement_id, Held())
             held.status, held.misses = status, 0
@@ -140,28 +167,3 @@ class Registry:
                     del fellow.stages[placement_id]
                     missing.append(placement_id)
         return missing
-
-
-def facts_of(fellow: Fellow) -> FellowFacts:
-    """A fellow as the planner sees it: its best device, a card before the processor, then the roomier."""
-    devices = sorted(
-        fellow.hardware.devices,
-        key=lambda device: (device.kind != "cuda", -device.memory_free_bytes, device.device_index),
-    )
-    best = devices[0] if devices else None
-    free = best.memory_free_bytes if best is not None and best.HasField("memory_free_bytes") else None
-    return FellowFacts(
-        fellow_id=fellow.fellow_id,
-        name=fellow.name,
-        free_bytes=None if free is None else free + _evictable_bytes(fellow),
-        compute_dtype=best.compute_dtype if best is not None else "",
-        capabilities=fellow.capabilities,
-    )
-
-
-def _evictable_bytes(fellow: Fellow) -> int:
-    """What the fellow would free by itself to take one more model: its oldest ones beyond its limit."""
-    serve = fellow.capabilities.serve
-    excess = len(fellow.stages) + 1 - max(1, serve.loaded_models_max) if serve else 0
-    oldest = list(fellow.stages.values())[: max(0, excess)]
-    return sum(held.status.memory_bytes for held in oldest if held.status is not None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from silentswarm.core.v1 import reason_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
-from swarm_core.errors import DeadlinePassed, FellowLost, Reason, RemoteError
+from swarm_core.errors import DeadlinePassed, FellowLost, Reason, RemoteError, SwarmError
 
 from swarm_leader.flows.link import Link
 
@@ -20,6 +20,7 @@ OnProgress = Callable[[link_pb2.SignalProgress], None]
 @dataclass
 class _Waiting:
     link: ControlLink
+    kind: str
     result: "asyncio.Future[link_pb2.SignalResult]"
     on_progress: OnProgress | None
 
@@ -40,12 +41,11 @@ class Signals:
         """
         signal.signal_id = next(self._ids)
         signal.timeout_ms = int(timeout_s * 1000)
-        kind = signal.WhichOneof("kind")
+        kind = str(signal.WhichOneof("kind"))
         result: asyncio.Future[link_pb2.SignalResult] = asyncio.get_running_loop().create_future()
-        self._waiting[signal.signal_id] = _Waiting(link, result, on_progress)
+        self._waiting[signal.signal_id] = _Waiting(link, kind, result, on_progress)
         try:
             link.send(link_pb2.ConnectResponse(signal=signal))
-            link.when_ended(lambda why: _break(result, link, kind, why.message))
             async with asyncio.timeout(timeout_s + ANSWER_GRACE_S):
                 answer = await result
         except TimeoutError:
@@ -59,6 +59,15 @@ class Signals:
                 read_reason(answer.failure.reason), answer.failure.message, **dict(answer.failure.metadata)
             )
         return answer
+
+    def take_link_end(self, link: ControlLink, why: SwarmError) -> None:
+        """A link ended: whoever waits for a result on it hears so at once."""
+        for waiting in self._waiting.values():
+            if waiting.link is link and not waiting.result.done():
+                name = link.fellow_name
+                words = f"fellow {name} was lost during {waiting.kind}: {why.message}"
+                waiting.result.set_exception(FellowLost(words, fellow=name))
+                waiting.result.exception()  # whoever waited may be gone; asyncio need not warn
 
     def take_result(self, link: ControlLink, answer: link_pb2.SignalResult) -> None:
         """A result came; one for a signal nobody waits for, or from another link, is dropped."""
@@ -80,11 +89,3 @@ def read_reason(number: int) -> Reason:
     except ValueError:
         return Reason.INTERNAL
     return Reason(name) if name in Reason.__members__ else Reason.INTERNAL
-
-
-def _break(result: asyncio.Future, link: ControlLink, kind: str, why: str) -> None:
-    if not result.done():
-        result.set_exception(
-            FellowLost(f"fellow {link.fellow_name} was lost during {kind}: {why}", fellow=link.fellow_name)
-        )
-        result.exception()  # whoever waited may be gone; asyncio need not warn

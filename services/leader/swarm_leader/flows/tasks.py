@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 
 class TaskSet:
-    """Tasks that nobody awaits."""
+    """Tasks that outlive whoever began them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -21,6 +22,17 @@ class TaskSet:
         self._tasks.add(task)
         task.add_done_callback(self._finish)
         return task
+
+    async def complete(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Run it and return what it returns; when the caller is cancelled it still runs to its end."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._finish)  # nobody else hears how it ends
+            raise
 
     async def close(self) -> None:
         """Cancel all and wait for their ends."""

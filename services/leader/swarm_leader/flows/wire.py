@@ -12,7 +12,8 @@ from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.records import PlacementState, Route, Transport
 from swarm_leader.domain.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.flows.board import Board, Placement
-from swarm_leader.flows.registry import Registry, facts_of
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.room import facts_of
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.tasks import gather_all
 from swarm_leader.flows.words import route_to_proto
@@ -114,6 +115,7 @@ class Wiring:
             next_addresses=placement.stages[following].ring_addresses if direct else (),
             previous_route=route_to_proto(routes[index - 1]),
             relay_address=self._config.relay_address,
+            kv_tokens=record.kv_tokens,
         )
         link = self._registry.link_of(record.stages[index].fellow_id)
         try:

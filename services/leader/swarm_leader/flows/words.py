@@ -18,6 +18,12 @@ def route_to_proto(route: Route) -> stage_pb2.Route:
     return _ROUTES[route]
 
 
+def say_way(record: PlacementRecord) -> str:
+    """How the links of a ring go, in one word of core.v1.Timing.route: "mixed" when they differ."""
+    ways = {stage.route.value for stage in record.stages}
+    return ways.pop() if len(ways) == 1 else "mixed"
+
+
 def spec_to_proto(record: PlacementRecord, stage: StageRecord) -> stage_pb2.StageSpec:
     """What a fellow is told to hold."""
     return stage_pb2.StageSpec(

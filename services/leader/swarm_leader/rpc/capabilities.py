@@ -7,12 +7,12 @@ from swarm_leader.domain.capabilities import UNLIMITED, Capabilities, Serve, Wir
 
 def capabilities_from_proto(declared: capabilities_pb2.Capabilities) -> Capabilities:
     """What a fellow can do; presence of a field declares it."""
-    wire, serve = declared.wire, declared.serve
+    wire = declared.wire
     has = declared.HasField
     return Capabilities(
         wire=WireRange(wire.version_min, wire.version_max, tuple(wire.dtypes)) if has("wire") else None,
         ping=has("ping"),
-        serve=Serve(serve.loaded_models_max or 1, tuple(serve.model_types)) if has("serve") else None,
+        serve=_serve(declared.serve) if has("serve") else None,
         serve_one_stage=has("serve_one_stage"),
         stage_count_max=_limit(declared.serve_n_stage.stage_count_max) if has("serve_n_stage") else None,
         in_flight_max=_limit(declared.serve_concurrent.in_flight_max) if has("serve_concurrent") else None,
@@ -20,6 +20,10 @@ def capabilities_from_proto(declared: capabilities_pb2.Capabilities) -> Capabili
         serve_rewire=has("serve_rewire"),
         serve_kv_budget=has("serve_kv_budget"),
     )
+
+
+def _serve(declared: capabilities_pb2.Serve) -> Serve:
+    return Serve(declared.loaded_models_max or 1, tuple(declared.model_types), declared.prefill_chunk_tokens)
 
 
 def _limit(parameter: int) -> int:

@@ -35,6 +35,7 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
     ) -> AsyncIterator[link_pb2.ConnectResponse]:
         joined = await self._joining.register(await _read_registration(requests))
         link = joined.link
+        link.when_ended(lambda why: self._signals.take_link_end(link, why))
         gone = FellowLost(f"its connection broke ({context.peer()})", fellow=link.fellow_name)
         context.add_done_callback(lambda _: link.end(gone))
         reading = asyncio.create_task(self._read(joined, requests, gone))
@@ -62,9 +63,9 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
             joined.link.end(gone)
 
     def _take(self, joined: Joined, request: link_pb2.ConnectRequest) -> None:
-        """One message. A ghost's, whose place was taken, has no effect."""
+        """One message. A ghost's, whose place was taken, has no effect; nor has what was read after the link ended."""
         fellow, link = joined.fellow, joined.link
-        if self._registry.get(fellow.fellow_id) is not fellow:
+        if link.ended is not None or self._registry.get(fellow.fellow_id) is not fellow:
             return
         body = request.WhichOneof("body")
         if body == "heartbeat":

@@ -5,9 +5,14 @@ import re
 
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import BadRequest
+from swarm_rpc.limits import MESSAGE_BYTES_MAX
 
 STOPS_MAX = 16
 STOP_CHARACTERS_MAX = 256
+# A request goes on to a fellow and a stage in messages of this size; one that is larger would end their links, and with
+# them every other reply. The margin is for the ids it travels with.
+GENERATION_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * 2**10
+_FIELDS = {"chat": "messages", "prompt": "prompt", "prompt_ids": "prompt_ids"}
 ROLES = ("system", "user", "assistant", "tool")
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
@@ -21,6 +26,7 @@ def check_request_id(request_id: str) -> str:
 
 def check_generation(generation: generation_pb2.Generation) -> generation_pb2.Generation:
     """The same generation when it can be asked of a model. Raises BadRequest that names the field."""
+    _check_size(generation)
     _check_input(generation)
     _check_sampling(generation.sampling)
     if generation.HasField("new_tokens_max") and generation.new_tokens_max < 1:
@@ -31,6 +37,17 @@ def check_generation(generation: generation_pb2.Generation) -> generation_pb2.Ge
         if not 0 < len(stop) <= STOP_CHARACTERS_MAX:
             raise BadRequest(f"a stop text has 1..{STOP_CHARACTERS_MAX} characters, one has {len(stop)}", field="stop")
     return generation
+
+
+def _check_size(generation: generation_pb2.Generation) -> None:
+    size_bytes = generation.ByteSize()
+    if size_bytes > GENERATION_BYTES_MAX:
+        raise BadRequest(
+            f"the request has {size_bytes:,} bytes, more than the {GENERATION_BYTES_MAX:,} that one reply takes",
+            field=_FIELDS.get(generation.WhichOneof("input") or "", "input"),
+            size_bytes=size_bytes,
+            size_bytes_max=GENERATION_BYTES_MAX,
+        )
 
 
 def _check_input(generation: generation_pb2.Generation) -> None:
