@@ -30,6 +30,7 @@ from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.host.address import advertised_host
 from swarm_fellow.host.cache import ModelCache
+from swarm_fellow.host.cache_room import CacheRoom
 from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
 from swarm_fellow.host.hardware_reader import HardwareReader
@@ -62,7 +63,9 @@ def compose(
         advertise_host=advertised_host(config.bind_host, config.ring_advertise_host, config.leader),
     )
     notifier = ServiceNotifier(environ)
-    loader = Loader(table, SliceFetcher(transfer, ModelCache(config.model_cache), clock, draw), settings)
+    room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
+    fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw)
+    loader = Loader(table, fetcher, settings)
     link = LeaderLink(
         dial=lambda: dial(config.leader),
         introduction=_introduction(config, state.identity()),

@@ -22,6 +22,12 @@ class FellowConfig:
     name: str = env("SWARM_FELLOW_NAME", "", "name of this machine for people; default its host name")
     state_dir: Path = env("SWARM_FELLOW_STATE_DIR", STATE_DIR, "identity, sockets and stage logs of this fellow")  # noqa: RUF009
     model_cache: Path = env("SWARM_FELLOW_MODEL_CACHE", MODEL_CACHE, "downloaded model cache")  # noqa: RUF009
+    cache_max_gb: float = env(
+        "SWARM_FELLOW_CACHE_MAX_GB",
+        0.0,
+        "what the model cache may take, in GiB, before the least recently used files are dropped; 0 drops them only "
+        "when the disk is short; what a stage needs always stays",
+    )
     loaded_models_max: int = env(
         "SWARM_MAX_LOADED_MODELS", 1, "models held at once; the oldest is evicted before one more starts"
     )
@@ -99,6 +105,7 @@ def check_config(config: FellowConfig) -> None:
         split_host_port(config.relay)
     if config.bind_host:
         check_bind_host(config.bind_host, config.allow_insecure)
+    _check_range("SWARM_FELLOW_CACHE_MAX_GB", config.cache_max_gb, 0, 2**20)
     _check_range("SWARM_MAX_LOADED_MODELS", config.loaded_models_max, 1, 64)
     _check_range("SWARM_MODEL_IDLE_UNLOAD_S", config.idle_unload_s, 0, 10**9)
     _check_range("SWARM_SERVE_PREFILL_CHUNK", config.prefill_chunk_tokens, 0, 2**31 - 1)

@@ -23,6 +23,11 @@ def bytes_under(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+def files_of(folder: Path) -> set[str]:
+    """Names of the tensors in a fellow's cache."""
+    return {file.name for file in (folder / "models" / "tensors").iterdir()}
+
+
 async def test_only_the_slice_is_fetched_and_the_second_load_fetches_nothing(tmp_path: Path):
     leader = ScriptedLeader(TinyModel())
     await leader.start()
@@ -110,6 +115,27 @@ async def test_an_unknown_model_and_impossible_layers_are_refused_with_their_rea
     assert unknown.failure.reason == reason_pb2.REASON_MODEL_NOT_FOUND
     assert unknown.failure.metadata["available"] == "tiny/one"
     assert impossible.failure.reason == reason_pb2.REASON_BAD_REQUEST
+
+
+async def test_a_held_model_keeps_its_files_and_an_unloaded_one_makes_room(tmp_path: Path):
+    one, two = TinyModel("tiny/one"), TinyModel("tiny/two")
+    leader = ScriptedLeader(one, two)
+    await leader.start()
+    limits = {"SWARM_FELLOW_CACHE_MAX_GB": "0.0001", "SWARM_MAX_LOADED_MODELS": "2"}
+    async with running_fellow(leader.address, tmp_path, **limits):
+        fellow = await leader.connection()
+        await fellow.load(one.spec("p1"))
+        held = files_of(tmp_path)
+        await fellow.load(two.spec("p2"))
+        held_by_two = files_of(tmp_path)
+        await fellow.ask(unload=link_pb2.UnloadSignal(placement_id="p1"))
+        await fellow.load(two.spec("p3", layer_start=2, layer_stop=4))
+        after_unload = files_of(tmp_path)
+        again = await fellow.load(one.spec("p4"))
+
+    assert held < held_by_two
+    assert not (held - held_by_two) and held - after_unload
+    assert again.fetched_bytes > 0
 
 
 async def test_two_fellows_with_one_cache_share_the_downloads(tmp_path: Path):

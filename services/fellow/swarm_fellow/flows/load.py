@@ -90,7 +90,12 @@ class Loader:
             lambda done, total: progress("fetch", done, total),
         )
         progress("start", 0, 1)
-        stage = await self._table.admit(spec)
+        try:
+            stage = await self._table.admit(spec)
+        except BaseException:
+            fetched.use.release()
+            raise
+        stage.on_gone = fetched.use.release
         progress("start", 1, 1)
         try:
             loaded = await self._build(stage, fetched, listen, progress)

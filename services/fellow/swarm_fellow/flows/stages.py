@@ -60,7 +60,7 @@ class HeldStage:
     status: the newest figures; status.spec is the spec with the current epoch. is_reported: heartbeats carry it, from
     the end of its load until its memory is back. started: its process answers, or could not be started.
     end_kind: what to tell the leader at the end, when no signal asked for it. broken: its newest broken link.
-    silent_since_s: when it first left its status unanswered; None while it answers.
+    silent_since_s: when it first left its status unanswered; None while it answers. on_gone: called once it is gone.
     """
 
     status: stage_pb2.StageStatus
@@ -76,6 +76,7 @@ class HeldStage:
     replies_open: int = 0
     broken: BrokenLink | None = None
     silent_since_s: float | None = None
+    on_gone: Callable[[], None] | None = None
     watchers: list[asyncio.Task] = field(default_factory=list)
     ending: asyncio.Task | None = None
 
@@ -248,6 +249,8 @@ class StageTable:
     def _forget(self, stage: HeldStage) -> None:
         if self._stages.get(stage.spec.placement_id) is stage:
             del self._stages[stage.spec.placement_id]
+        if stage.on_gone is not None:
+            stage.on_gone()
 
     async def _refresh(self, stage: HeldStage) -> bool:
         try:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,21 +89,6 @@ class ModelCache:
             fresh = folder / f"{MANIFEST_NAME}.{os.getpid()}-{threading.get_ident()}.new"
             fresh.write_bytes(manifest_json)
             fresh.rename(folder / MANIFEST_NAME)
-
-    def check_room(self, pieces: Iterable[Piece]) -> None:
-        """Refuse before the first byte what the disk cannot hold. Raises DiskFull with the numbers."""
-        needed_bytes = sum(len(piece.header) + piece.size_bytes - _size_of(piece.part_path) for piece in pieces)
-        with disk_errors(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            free_bytes = shutil.disk_usage(self.root).free
-        if needed_bytes > 0 and needed_bytes + DISK_MARGIN_BYTES > free_bytes:
-            raise DiskFull(
-                f"{needed_bytes} bytes are still to be fetched and {self.root} has {free_bytes} free "
-                f"({DISK_MARGIN_BYTES} are kept free). Make room, or set SWARM_FELLOW_MODEL_CACHE to another disk.",
-                needed_bytes=needed_bytes,
-                free_bytes=free_bytes,
-                path=self.root,
-            )
 
 
 class Part:
@@ -249,9 +234,3 @@ def _is_still(descriptor: int, path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
-
-
-def _size_of(path: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_size
-    return 0

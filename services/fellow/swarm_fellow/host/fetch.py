@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 from swarm_core.clock import Clock
@@ -15,8 +16,10 @@ from swarm_core.slices import LayerRange, slice_tensors
 
 from swarm_fellow.domain.backoff import Draw, redial_delay_s
 from swarm_fellow.host.cache import ModelCache, Part, Piece
+from swarm_fellow.host.cache_room import CacheRoom, CacheUse
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 TRIES_WITHOUT_PROGRESS_MAX = 8
 STALL_S = 300.0  # no byte for this long, over all tries: the load fails instead of hanging
@@ -66,12 +69,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class FetchedSlice:
-    """A slice on disk. tensor_files: checkpoint name -> file. fetched_bytes: what came over the network for it."""
+    """A slice on disk. tensor_files: checkpoint name -> file. fetched_bytes: what came over the network for it.
+
+    use: keeps the files on disk until it is released.
+    """
 
     manifest: Manifest
     model_dir: Path
     tensor_files: dict[str, Path]
     fetched_bytes: int
+    use: CacheUse
 
 
 @dataclass
@@ -110,9 +117,10 @@ class _Stall:
 class SliceFetcher:
     """Brings slices to disk. Safe to use for several loads at once, also beside other fellows on the same cache."""
 
-    def __init__(self, source: Source, cache: ModelCache, clock: Clock, draw: Draw) -> None:
+    def __init__(self, source: Source, cache: ModelCache, room: CacheRoom, clock: Clock, draw: Draw) -> None:
         self._source = source
         self._cache = cache
+        self._room = room
         self._clock = clock
         self._draw = draw
 
@@ -133,14 +141,21 @@ class SliceFetcher:
         names = slice_tensors(manifest, LayerRange(layer_start, layer_stop, manifest.layer_count))
         tensors = {name: self._cache.tensor(name, manifest.tensors[name]) for name in names}
         files = [self._cache.file(manifest_sha, name, entry) for name, entry in manifest.files.items()]
-        by_path = {piece.path: piece for piece in (*files, *tensors.values())}  # equal tensors are fetched once
-        run = _Run(model_id, manifest_sha, sum(piece.size_bytes for piece in by_path.values()), progress)
-        await self._bring(list(by_path.values()), run)
+        # Equal tensors are fetched once.
+        pieces = list({piece.path: piece for piece in (*files, *tensors.values())}.values())
+        run = _Run(model_id, manifest_sha, sum(piece.size_bytes for piece in pieces), progress)
+        use = await _take(lambda: self._room.reserve(pieces), CacheUse.release)
+        try:
+            await self._bring(pieces, run)
+        except BaseException:
+            use.release()
+            raise
         return FetchedSlice(
             manifest=manifest,
             model_dir=self._cache.model_dir(manifest_sha),
             tensor_files={name: piece.path for name, piece in tensors.items()},
             fetched_bytes=run.fetched_bytes,
+            use=use,
         )
 
     async def _manifest(self, model_id: str, expected_sha256: str) -> Manifest:
@@ -170,18 +185,16 @@ class SliceFetcher:
 
     async def _bring(self, pieces: list[Piece], run: _Run) -> None:
         missing = await asyncio.to_thread(_missing, pieces)
-        await asyncio.to_thread(self._cache.check_room, missing)
         run.add(run.total_bytes - sum(piece.size_bytes for piece in missing))
         stall = _Stall(self._clock)
         while missing:
             asked = missing[:PARTS_OPEN_MAX]
-            parts = await _claim_or_release(asked)
+            parts = await _take(partial(_claim, asked), _release)
             try:
                 run.add(sum(part.received_bytes for part in parts))
                 await self._fill(parts, run)
             finally:
-                for part in parts:
-                    part.release()
+                _release(parts)
             still = await asyncio.to_thread(_missing, missing)
             ours = sum(part.piece.size_bytes for part in parts)
             run.add(sum(p.size_bytes for p in missing) - sum(p.size_bytes for p in still) - ours)
@@ -267,20 +280,24 @@ def _part_bytes(pieces: Sequence[Piece]) -> int:
     return total
 
 
-async def _claim_or_release(pieces: Sequence[Piece]) -> list[Part]:
-    """Claims in a thread; a load that is cancelled meanwhile leaves no claim behind."""
-    claiming = asyncio.ensure_future(asyncio.to_thread(_claim, pieces))
+async def _take(take: Callable[[], T], give_back: Callable[[T], None]) -> T:
+    """Take something in a thread; a load that is cancelled meanwhile leaves nothing taken behind."""
+    taking = asyncio.ensure_future(asyncio.to_thread(take))
+
+    def undo(_: object) -> None:
+        if not taking.cancelled() and taking.exception() is None:
+            give_back(taking.result())
+
     try:
-        return await asyncio.shield(claiming)
+        return await asyncio.shield(taking)
     except asyncio.CancelledError:
-        claiming.add_done_callback(_release_claimed)
+        taking.add_done_callback(undo)
         raise
 
 
-def _release_claimed(claiming: "asyncio.Future[list[Part]]") -> None:
-    if not claiming.cancelled() and claiming.exception() is None:
-        for part in claiming.result():
-            part.release()
+def _release(parts: Sequence[Part]) -> None:
+    for part in parts:
+        part.release()
 
 
 def _claim(pieces: Sequence[Piece]) -> list[Part]:
@@ -292,7 +309,6 @@ def _claim(pieces: Sequence[Piece]) -> list[Part]:
             if part is not None:
                 claimed.append(part)
     except BaseException:
-        for part in claimed:
-            part.release()
+        _release(claimed)
         raise
     return claimed
