@@ -12,10 +12,11 @@ from swarm_core.clock import Clock
 from swarm_core.errors import ModelNotReady, Overloaded, Reason, StageFailed, StaleEpoch, SwarmError
 from swarm_rpc.errors import error_of
 from swarm_rpc.race import run_until_first
+from swarm_rpc.reasons import failed_event
 
 from swarm_fellow.domain.backoff import Draw, failures_after, redial_delay_s
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
-from swarm_fellow.rpc.convert import describe_stage, failed_event
+from swarm_fellow.rpc.convert import describe_stage
 
 log = structlog.get_logger()
 

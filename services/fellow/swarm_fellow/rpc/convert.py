@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from silentswarm.core.v1 import capabilities_pb2, generation_pb2, hardware_pb2, reason_pb2, stage_pb2
+from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.errors import SwarmError
+from swarm_rpc.reasons import reason_to_proto
 
 from swarm_fellow.domain.capabilities import Declaration
 from swarm_fellow.host.hardware import DeviceReading, MachineReading
@@ -49,13 +50,7 @@ def machine_to_proto(machine: MachineReading) -> hardware_pb2.Hardware:
 
 def failure_to_proto(error: SwarmError) -> link_pb2.SignalFailure:
     """A failed signal."""
-    return link_pb2.SignalFailure(reason=_reason(error), message=error.message, metadata=error.facts)
-
-
-def failed_event(error: SwarmError, sequence: int) -> generation_pb2.GenerationEvent:
-    """The end of a reply without success."""
-    failed = generation_pb2.GenerationEvent.Failed(reason=_reason(error), message=error.message, metadata=error.facts)
-    return generation_pb2.GenerationEvent(sequence=sequence, failed=failed)
+    return link_pb2.SignalFailure(reason=reason_to_proto(error.why), message=error.message, metadata=error.facts)
 
 
 def stage_event(spec: stage_pb2.StageSpec, kind: int, message: str) -> link_pb2.ConnectRequest:
@@ -69,7 +64,3 @@ def describe_stage(spec: stage_pb2.StageSpec) -> str:
         f"stage {spec.stage_index} of {spec.stage_count} of {spec.model_id} (layers {spec.layer_start} to "
         f"{spec.layer_stop}, placement {spec.placement_id})"
     )
-
-
-def _reason(error: SwarmError) -> int:
-    return reason_pb2.Reason.Value(f"REASON_{error.why.value}")

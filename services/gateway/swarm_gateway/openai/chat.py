@@ -7,10 +7,11 @@ from typing import Any
 
 import structlog
 from aiohttp import web
-from silentswarm.core.v1 import generation_pb2, reason_pb2
+from silentswarm.core.v1 import generation_pb2
 from silentswarm.leader.v1 import inference_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import Reason, RemoteError, StageFailed, SwarmError
+from swarm_core.errors import StageFailed, SwarmError
+from swarm_rpc.reasons import error_from_proto
 
 from swarm_gateway.bodies import read_body
 from swarm_gateway.config import GatewayConfig
@@ -92,7 +93,7 @@ async def next_event(events: GenerateEvents) -> generation_pb2.GenerationEvent:
         raise StageFailed("the reply broke off before its end")
     if message.event.HasField("failed"):
         failed = message.event.failed
-        raise RemoteError(_reason_of(failed.reason), failed.message, **dict(failed.metadata))
+        raise error_from_proto(failed.reason, failed.message, failed.metadata)
     return message.event
 
 
@@ -108,9 +109,3 @@ async def _say_failure(stream: EventStream, names: shapes.ReplyNames, error: Swa
         await stream.close()
     except ReaderGone as gone:
         log.info("reader gone", completion=names.completion_id, why=str(gone))
-
-
-def _reason_of(number: int) -> Reason:
-    """A newer leader's reason reads as INTERNAL."""
-    name = reason_pb2.Reason.Name(number).removeprefix("REASON_") if number in reason_pb2.Reason.values() else ""
-    return Reason(name) if name in Reason.__members__ else Reason.INTERNAL
