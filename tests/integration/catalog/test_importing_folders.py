@@ -42,6 +42,7 @@ async def test_the_manifest_on_disk_is_the_one_returned_and_lists_the_small_file
     assert (manifest.layer_count, manifest.hidden_size, manifest.vocabulary_size) == (LAYERS, 8, 24)
     assert (manifest.kv_heads, manifest.head_dim, manifest.context_tokens_max) == (2, 2, 128)
     assert manifest.tied_embeddings and manifest.source == str(tmp_path / "source")
+    assert manifest.extra["attention_heads"] == 4
     assert set(manifest.files) == {
         "config.json",
         "generation_config.json",

@@ -55,6 +55,8 @@ class ScriptedFellow:
         self.load_failure = ""
         self.may_load = asyncio.Event()
         self.may_load.set()
+        self.may_unload = asyncio.Event()
+        self.may_unload.set()
         self.reaches_directly = True
         self.reaches_relay = True
         self.probe_failure = ""
@@ -62,6 +64,7 @@ class ScriptedFellow:
         self.stage_bytes: int | None = None  # what a stage says it holds
         self.replies_with: list[str] | None = ["Hi", " there"]  # None: only what `say` says
         self.beats = True
+        self._sequences = itertools.count(1)
         self._links: list[asyncio.Task[None]] = []
         self._up: asyncio.Queue[Any] = asyncio.Queue()
         self._events: asyncio.Queue[Any] = asyncio.Queue()
@@ -90,10 +93,16 @@ class ScriptedFellow:
             self.registered = await registered
         for spec in self.registered.unwanted:
             self.held.pop(spec.placement_id, None)
+        self.open_inference_link()
+        return self
+
+    def open_inference_link(self) -> None:
+        """Open it, after joining or after it was dropped."""
+        assert self.registered is not None
+        self._events = asyncio.Queue()
         hello = inference_link_pb2.InferenceHello(fellow_id=self.registered.fellow_id)
         self._events.put_nowait(inference_link_pb2.ServeRequest(hello=hello))
-        self._links.append(asyncio.create_task(self._serve()))
-        return self
+        self._links[2:] = [asyncio.create_task(self._serve())]
 
     async def leave(self) -> None:
         """Drop every link at once, as a dead machine does."""
@@ -121,6 +130,12 @@ class ScriptedFellow:
         sent = generation_pb2.GenerationEvent(sequence=sequence, **event)
         reply = inference_link_pb2.ReplyEvent(request_id=request_id, event=sent)
         self._events.put_nowait(inference_link_pb2.ServeRequest(event=reply))
+
+    def beat(self) -> None:
+        """Send a heartbeat now."""
+        stages = [held.status for held in self.held.values()]
+        beat = fellow_link_pb2.Heartbeat(sequence=next(self._sequences), devices=[self._device()], stages=stages)
+        self._up.put_nowait(fellow_link_pb2.ConnectRequest(heartbeat=beat))
 
     def _register(self) -> fellow_link_pb2.Register:
         return fellow_link_pb2.Register(
@@ -157,12 +172,10 @@ class ScriptedFellow:
                 registered.set_exception(error)
 
     async def _beat(self) -> None:
-        for sequence in itertools.count(1):
+        while True:
             await asyncio.sleep(HEARTBEAT_S)
             if self.beats:
-                stages = [held.status for held in self.held.values()]
-                beat = fellow_link_pb2.Heartbeat(sequence=sequence, devices=[self._device()], stages=stages)
-                self._up.put_nowait(fellow_link_pb2.ConnectRequest(heartbeat=beat))
+                self.beat()
 
     async def _obey(self, signal: fellow_link_pb2.Signal) -> None:
         """Do what a signal says, as the switches say it goes."""
@@ -196,6 +209,7 @@ class ScriptedFellow:
                 result.probe.lap_ms = 12.5
         else:
             if kind == "unload":
+                await self.may_unload.wait()
                 self.held.pop(signal.unload.placement_id, None)
             if kind == "stop":
                 self.held.clear()

@@ -1,9 +1,11 @@
 """Crashes, evictions, idleness, broken links, lost fellows and a leader that starts again."""
 
+import asyncio
+
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.leader.v1 import serving_pb2
-from swarm_core.errors import Reason
+from swarm_core.errors import FellowLost, Reason
 
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
@@ -236,6 +238,24 @@ async def test_after_a_restart_the_fleet_is_re_adopted_at_the_next_epoch(tmp_pat
             assert text_of([event async for event in rig.generate()]) == "Hi there"
 
 
+async def test_after_a_restart_the_newest_load_is_taken_up_though_an_older_one_was_rewired(tmp_path):
+    attic, kitchen = pair()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        await rig.load_ready(num_stages=2)
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        await until(lambda: len(attic.wires()) == 2, "a second epoch")
+        rewired = await rig.until_state("READY")
+        await rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id=MODEL))
+        again = await rig.load_ready(num_stages=2)
+        assert again.epoch > rewired.epoch
+        await rig.kill()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        after = await rig.until_state("READY")
+
+        assert after.placement_id == again.placement_id
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
 async def test_after_a_restart_a_fellow_that_stays_away_fails_the_model(tmp_path):
     attic, kitchen = pair()
     async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
@@ -273,3 +293,58 @@ async def test_an_idle_model_stays_idle_over_a_restart_and_wakes(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
         assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_IDLE
         assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
+async def test_a_hung_engine_fails_the_model_when_no_lap_goes_round(tmp_path):
+    async with (
+        running_leader(tmp_path, progress_timeout_s=0.4) as rig,
+        joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,),
+    ):
+        await rig.load_ready()
+        kitchen.replies_with, kitchen.probe_failure = None, "no answer from the engine"
+
+        refusal = await refusal_of(rig.generate())
+
+        assert refusal.why is Reason.DEADLINE
+        failed = await rig.until_state("FAILED")
+        assert "made no progress within 0.4 s" in failed.reason
+        assert failed.reason.endswith("no answer from the engine")
+
+
+async def test_a_stalled_reply_costs_a_healthy_ring_one_epoch_however_many_stall(tmp_path):
+    async with (
+        running_leader(tmp_path, progress_timeout_s=0.4) as rig,
+        joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,),
+    ):
+        ready = await rig.load_ready()
+        kitchen.replies_with = None
+
+        refusals = await asyncio.gather(*(refusal_of(rig.generate()) for _ in range(3)))
+        await until(lambda: kitchen.kinds()[-2:] == ["wire", "probe"] and len(kitchen.wires()) == 2, "a second epoch")
+
+        assert {refusal.why for refusal in refusals} == {Reason.DEADLINE}
+        assert (await rig.until_state("READY")).epoch == ready.epoch + 1
+
+
+async def test_what_a_fellow_no_longer_reports_is_no_longer_remembered_as_unwanted(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        fellow = rig.leader.registry.find("kitchen")
+        kitchen.may_unload.clear()
+        spec = stage_pb2.StageSpec(model_id="gone", placement_id="p0", epoch=4)
+        kitchen.held["p0"] = link_pb2.HeldStage(status=stage_pb2.StageStatus(spec=spec))
+        await until(lambda: "p0" in fellow.unwanted_at_s, "it is told to end it")
+
+        kitchen.may_unload.set()
+
+        await until(lambda: fellow.unwanted_at_s == {}, "it is forgotten")
+
+
+async def test_a_heartbeat_behind_an_ended_link_grants_no_lease(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        fellow = rig.leader.registry.find("kitchen")
+        for _ in range(20):  # what a network held back arrives at once
+            kitchen.beat()
+        fellow.link.end(FellowLost("no heartbeat", fellow="kitchen"))
+
+        await until(lambda: kitchen.error is not None, "the stream ends")
+        assert rig.leader.registry.state(fellow) != "connected"

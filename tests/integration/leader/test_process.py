@@ -12,13 +12,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from silentswarm.leader.v1 import status_pb2, status_pb2_grpc
+from silentswarm.leader.v1 import serving_pb2, serving_pb2_grpc, status_pb2, status_pb2_grpc
 from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
 from swarm_rpc.channel import dial
 from swarm_rpc.server import listen, make_server
 
-from tests.integration.leader.rig import running_leader
+from tests.integration.leader.rig import MODEL, running_leader, write_servable
 from tests.integration.leader.scripted_fellow import ScriptedFellow, joined
+from tests.unit.leader.model_facts import make_manifest
 
 START_S = 30.0
 
@@ -202,3 +203,27 @@ async def test_an_rpc_without_an_access_class_is_denied():
 
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "no access policy" in refused.value.details()
+
+
+async def test_a_leader_that_was_stopped_for_longer_than_a_lease_keeps_its_fleet(tmp_path):
+    """A suspended machine, or SIGSTOP: on waking, no heartbeat of that time has been read."""
+    write_servable(tmp_path / "servable_models", make_manifest(context_tokens_max=512))
+    lease = {"SWARM_LEASE_S": "1.5", "SWARM_HEARTBEAT_S": "0.2", "SWARM_SERVE_CONTEXT_TOKENS": "256"}
+    fellows = ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("kitchen", 2 * 10**9)
+    async with started(tmp_path, **lease) as (process, address), joined(address, *fellows) as (attic, kitchen):
+        channel = dial(address)
+        serving = serving_pb2_grpc.ServingStub(channel)
+        await serving.LoadModel(serving_pb2.LoadModelRequest(model_id=MODEL, num_stages=2))
+        watched = [one async for one in serving.WatchModel(serving_pb2.WatchModelRequest(model_id=MODEL))]
+        assert watched[-1].state == serving_pb2.PLACEMENT_STATE_READY, watched[-1].reason
+
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(3)  # the time itself is what is tested: two leases
+        process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(1)  # several sweeps
+
+        status = await serving.GetModelStatus(serving_pb2.GetModelStatusRequest(model_id=MODEL))
+        assert status.state == serving_pb2.PLACEMENT_STATE_READY, status.reason
+        assert attic.is_connected
+        assert kitchen.is_connected
+        await channel.close()

@@ -5,8 +5,10 @@ import asyncio
 import grpc
 import pytest
 from silentswarm.core.v1 import generation_pb2, reason_pb2
-from silentswarm.leader.v1 import inference_pb2
-from swarm_core.errors import Reason
+from silentswarm.leader.v1 import inference_pb2, inference_pb2_grpc, serving_pb2
+from swarm_core.errors import ModelNotReady, Reason
+from swarm_leader.rpc.generations import GENERATION_BYTES_MAX
+from swarm_rpc.channel import dial
 
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, joined
@@ -322,3 +324,81 @@ async def test_a_reader_that_falls_behind_is_cut_off(tmp_path):
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             _ = [event async for event in events]
         assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_request_larger_than_a_link_takes_is_refused_and_costs_no_other_reply(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        await rig.load_ready()
+        kitchen.replies_with = None
+        running = rig.generate(request_id="r1")
+        await until(lambda: bool(kitchen.requests), "the request arrives")
+        roomy = dial(rig.address, 16 * 2**20)
+        chat = generation_pb2.Chat(messages=[generation_pb2.ChatMessage(role="user", content="x" * 5 * 2**20)])
+        stub = inference_pb2_grpc.InferenceStub(roomy)
+        request = inference_pb2.GenerateRequest(model_id=MODEL, generation=generation_pb2.Generation(chat=chat))
+
+        refusal = await refusal_of(stub.Generate(request))
+        await roomy.close()
+
+        assert (refusal.why, refusal.facts["field"]) == (Reason.BAD_REQUEST, "messages")
+        assert "more than the 4,128,768" in refusal.message
+        kitchen.say("r1", 1, **done())
+        assert len([event async for event in running]) == 1
+
+
+async def test_the_largest_request_reaches_the_fellow(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+        await rig.load_ready()
+
+        events = [event async for event in rig.generate(prompt="x" * (GENERATION_BYTES_MAX - 16))]
+
+        assert text_of(events) == "Hi there"
+        assert len(kitchen.requests[0].generation.prompt) == GENERATION_BYTES_MAX - 16
+
+
+@pytest.mark.parametrize(
+    ("stage_count", "attic_reaches", "kitchen_reaches", "route"),
+    [
+        (1, True, True, "local"),
+        (2, True, True, "direct"),
+        (2, False, True, "mixed"),
+        (2, False, False, "relay"),
+    ],
+)
+async def test_done_says_which_way_the_ring_goes(tmp_path, stage_count, attic_reaches, kitchen_reaches, route):
+    attic, kitchen = ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("kitchen", 2 * 10**9)
+    attic.reaches_directly, kitchen.reaches_directly = attic_reaches, kitchen_reaches
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        await rig.load_ready(num_stages=stage_count)
+
+        events = [event async for event in rig.generate()]
+
+        assert events[-1].event.done.timing.route == route
+
+
+async def test_a_reply_is_watched_on_the_ring_it_began_on(tmp_path):
+    """The model was loaded anew while the reply waited for the first stage's link."""
+    async with (
+        running_leader(tmp_path, progress_timeout_s=1.0) as rig,
+        joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,),
+    ):
+        await rig.load_ready()
+        await kitchen.drop_inference_link()
+        kitchen.replies_with = None
+        with pytest.raises(ModelNotReady):
+            while True:
+                await rig.leader.replies.link_of(kitchen.registered.fellow_id, "kitchen", 0.05)
+        call = rig.generate(request_id="r1")
+        await until(lambda: rig.leader.gates.of(MODEL).running == 1, "it waits for the link")
+        await rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id=MODEL))
+        await rig.load_ready()
+        kitchen.open_inference_link()
+        await until(lambda: bool(kitchen.requests), "the request arrives")
+        held = kitchen.held[kitchen.requests[0].placement_id]
+
+        for _ in range(9):
+            held.status.positions += 256
+            await asyncio.sleep(0.2)
+        kitchen.say("r1", 1, **done())
+
+        assert len([event async for event in call]) == 1

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from swarm_core.clock import ManualClock
 from swarm_core.errors import Conflict
 from swarm_leader.domain.records import PlacementState, Route
+from swarm_leader.flows.board import Board
 from swarm_leader.store import Store, open_store
 from swarm_leader.store.address import parse_address
 
@@ -88,6 +89,19 @@ async def test_the_newest_placement_is_the_one_of_the_highest_epoch(store: Store
         await store.ledger.save(placement(epoch=epoch), "planned")
 
     assert (await store.ledger.latest("org/model")).epoch == 3
+
+
+async def test_a_placement_that_begins_after_one_of_a_higher_epoch_is_the_newest(store: Store):
+    rewired = placement(epoch=7, placement_id="first", state=PlacementState.UNLOADED)
+    await store.ledger.save(rewired, "unloaded")
+    board = Board(store.ledger)
+
+    epoch = await board.next_epoch("org/model")
+    await board.begin(placement(epoch=epoch, placement_id="second", state=PlacementState.READY), "ready")
+
+    assert (epoch, await board.next_epoch("org/model"), await board.next_epoch("org/other")) == (8, 9, 1)
+    assert [record.placement_id for record in await store.ledger.open()] == ["second"]
+    assert (await store.ledger.latest("org/model")).placement_id == "second"
 
 
 async def test_open_is_the_newest_of_every_model_that_is_not_unloaded(store: Store):

@@ -5,7 +5,7 @@ import json
 import pytest
 from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
 from swarm_leader.catalog.config_json import parse_config
-from swarm_stage.model.families import MODEL_TYPES
+from swarm_stage.model.families import MODEL_TYPES, context_tokens_max
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 32, "vocab_size": 100}
@@ -41,3 +41,19 @@ def test_null_means_absent():
     )
 
     assert (ours.head_dim, ours.kv_heads) == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("rope", "longest"),
+    [
+        ({}, 131072),
+        ({"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096}, 4096),
+        ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 8192}}, 8192),
+        ({"rope_scaling": {"rope_type": "llama3", "original_max_position_embeddings": 8192}}, 131072),
+    ],
+)
+def test_a_model_is_served_as_long_as_a_stage_serves_it(rope, longest):
+    document = {"model_type": "llama", **SIZES, "max_position_embeddings": 131072, **rope}
+
+    assert parse_config(json.dumps(document).encode()).context_tokens_max == longest
+    assert context_tokens_max(document) == longest

@@ -1,11 +1,14 @@
 """Planning: what fits, what is refused, and with which words and numbers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from swarm_core.errors import (
     BadRequest,
     CapabilityMissing,
+    Conflict,
     NoFellow,
     NotEnoughMemory,
     SwarmError,
@@ -341,3 +344,67 @@ def test_one_dtype_serves_the_whole_ring(stored, computed, asked, served):
     placed = plan(make_manifest(dtype=stored), fellows, PlanRequest(num_stages=2), ServeDefaults(dtype=asked))
 
     assert placed.dtype == served
+
+
+def test_every_fellow_that_runs_one_reply_at_a_time_is_named():
+    fellows = [make_fellow(name, in_flight_max=limit) for name, limit in (("a", None), ("b", 8), ("c", None))]
+
+    placed = plan(make_manifest(), fellows, PlanRequest(num_stages=3))
+
+    assert placed.notes == ("a, c lack serve_concurrent: the ring runs one reply at a time",)
+    assert placed.in_flight_max == 1
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_ring_without_a_common_wire_version_names_both_fellows(named):
+    fellows = [make_fellow("new", wire=WireRange(2, 3)), make_fellow("old")]
+    request = PlanRequest(2, ("id-new", "id-old") if named else ())
+
+    with pytest.raises(CapabilityMissing, match=r"new and old have no wire .* new reads 2\.\.3 and old reads 1\.\.1"):
+        plan(make_manifest(), fellows, request)
+
+
+def working_bytes(manifest, **serve):
+    """What one stage's buffers are planned with."""
+    fellow = make_fellow("a", serve=Serve(**serve))
+    return plan(manifest, [fellow], PlanRequest(context_tokens=2048)).stages[0].working_bytes
+
+
+def test_buffers_are_sized_by_the_pieces_the_first_fellow_sends_a_prompt_in():
+    usual, long, whole = (working_bytes(make_manifest(), prefill_chunk_tokens=n) for n in (0, 512, 2**32 - 1))
+
+    assert usual == working_bytes(make_manifest(), prefill_chunk_tokens=256)
+    assert usual < long < whole == working_bytes(make_manifest(), prefill_chunk_tokens=2048)
+
+
+def test_buffers_are_sized_by_the_heads_the_import_noted():
+    manifest = make_manifest()  # four heads by its sizes
+    noted = replace(manifest, extra={"attention_heads": 8})
+
+    assert working_bytes(noted) - working_bytes(manifest) == 4 * 256 * 2048 * 4
+
+
+def busy(name, free_bytes=8 * GIGABYTE):
+    """A fellow all of whose places are taken by a load."""
+    return replace(make_fellow(name, free_bytes), busy_with="org/first")
+
+
+def test_a_fellow_that_loads_gets_no_other_model_while_another_is_free():
+    placed = plan(make_manifest(), [busy("a"), make_fellow("b", GIGABYTE)], PlanRequest())
+
+    assert [stage.fellow_id for stage in placed.stages] == ["id-b"]
+
+
+@pytest.mark.parametrize("request_", [PlanRequest(), PlanRequest(2), PlanRequest(fellow_ids=("id-a",))])
+def test_a_plan_that_needs_a_loading_fellow_conflicts_and_names_the_model(request_):
+    fellows = [busy("a"), make_fellow("b", free_bytes=1)]
+    fellows[1] = fellows[1] if request_.num_stages != 2 else make_fellow("b")
+
+    with pytest.raises(Conflict, match="fellow a is loading org/first") as refused:
+        plan(make_manifest(), fellows, request_)
+    assert refused.value.facts == {"fellow": "a", "loading": "org/first"}
+
+
+def test_what_no_wait_would_change_is_not_called_a_conflict():
+    with pytest.raises(NotEnoughMemory):
+        plan(make_manifest(), [busy("a", free_bytes=1)], PlanRequest())
