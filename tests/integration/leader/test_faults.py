@@ -5,7 +5,7 @@ import asyncio
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.leader.v1 import serving_pb2
-from swarm_core.errors import FellowLost, Reason
+from swarm_core.errors import Reason
 
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
@@ -337,14 +337,3 @@ async def test_what_a_fellow_no_longer_reports_is_no_longer_remembered_as_unwant
         kitchen.may_unload.set()
 
         await until(lambda: fellow.unwanted_at_s == {}, "it is forgotten")
-
-
-async def test_a_heartbeat_behind_an_ended_link_grants_no_lease(tmp_path):
-    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
-        fellow = rig.leader.registry.find("kitchen")
-        for _ in range(20):  # what a network held back arrives at once
-            kitchen.beat()
-        fellow.link.end(FellowLost("no heartbeat", fellow="kitchen"))
-
-        await until(lambda: kitchen.error is not None, "the stream ends")
-        assert rig.leader.registry.state(fellow) != "connected"

@@ -1,10 +1,15 @@
 """Fellows join, come back, are renamed, refused, pinged, released and deleted."""
 
+import asyncio
+
 import grpc
 import pytest
 from silentswarm.fellow.v1 import fellow_link_pb2, fellow_link_pb2_grpc
 from silentswarm.leader.v1 import fleet_pb2
-from swarm_core.errors import Reason
+from swarm_core.clock import SystemClock
+from swarm_core.errors import FellowLost, Reason
+from swarm_leader.flows.join import Joining
+from swarm_leader.rpc.fellow_link import FellowLinkServicer
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
 
@@ -165,3 +170,43 @@ async def test_fellows_are_remembered_over_a_restart(tmp_path):
 
     assert (after.fellow_id, after.joined_s, after.state) == (before.fellow_id, before.joined_s, "silent")
     assert after.capabilities == before.capabilities
+
+
+class Call:
+    """A call as a servicer sees it, of a client that does not ask for answers."""
+
+    def peer(self):
+        """Where it comes from."""
+        return "here"
+
+    def add_done_callback(self, callback):
+        """Never called: the call goes on."""
+
+
+async def test_a_heartbeat_read_after_the_link_ended_grants_no_lease(tmp_path):
+    """The leader gave the link up while heartbeats waited in its buffers."""
+    may_go_on, is_read = asyncio.Event(), asyncio.Event()
+
+    async def requests():
+        yield fellow_link_pb2.ConnectRequest(register=fellow_link_pb2.Register(identity="i", name="kitchen"))
+        await may_go_on.wait()
+        for sequence in (1, 2, 3):
+            yield fellow_link_pb2.ConnectRequest(heartbeat=fellow_link_pb2.Heartbeat(sequence=sequence))
+        is_read.set()
+        await asyncio.Event().wait()
+
+    async with running_leader(tmp_path) as rig:
+        leader = rig.leader
+        joining = Joining(leader.registry, leader.store.fellows, leader.board, leader.faults, SystemClock(), "")
+        servicer = FellowLinkServicer(joining, leader.registry, leader.signals, leader.faults, 5.0, 15.0)
+        answers = servicer.Connect(requests(), Call())
+        await anext(answers)
+        fellow = leader.registry.find("kitchen")
+
+        fellow.link.end(FellowLost("no heartbeat", fellow="kitchen"))
+        may_go_on.set()
+        await is_read.wait()
+
+        assert leader.registry.state(fellow) == "silent"
+        assert fellow.heartbeat_at_s is None
+        await answers.aclose()
