@@ -336,4 +336,5 @@ async def test_what_a_fellow_no_longer_reports_is_no_longer_remembered_as_unwant
 
         kitchen.may_unload.set()
 
-        await until(lambda: fellow.unwanted_at_s == {}, "it is forgotten")
+        await until(lambda: kitchen.held == {} and fellow.unwanted_at_s == {}, "it is forgotten")
+        assert kitchen.kinds() == ["unload"]

@@ -182,7 +182,7 @@ async def test_a_load_that_was_recorded_goes_on_when_its_caller_is_cancelled(tmp
         await _cancelled(rig.leader.loading.load(MODEL, PlanRequest()))
 
         await until(lambda: rig.leader.board.get(MODEL) is not None, "the load is recorded")
-        await rig.until_state("READY")
+        assert (await rig.until_state("READY")).epoch == 1
 
 
 async def test_an_unload_during_the_planning_of_a_load_ends_it(tmp_path):

@@ -356,7 +356,7 @@ def test_every_fellow_that_runs_one_reply_at_a_time_is_named():
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_ring_without_a_common_wire_version_names_both_fellows(named):
+def test_a_ring_that_shares_no_wire_version_names_both_fellows(named):
     fellows = [make_fellow("new", wire=WireRange(2, 3)), make_fellow("old")]
     request = PlanRequest(2, ("id-new", "id-old") if named else ())
 

@@ -80,7 +80,7 @@ def plan(
         by_id = {fellow.fellow_id: fellow for fellow in fellows}
         ring = [by_id[fellow_id] for fellow_id in request.fellow_ids]
         if (gap := find_wire_gap(ring)) is not None:
-            raise _no_common_wire(*gap)
+            raise _no_shared_wire(*gap)
         for fellow in ring:
             _refuse_lack(fellow, manifest, len(ring), request.transport)
         if any(fellow.busy_with for fellow in ring):
@@ -300,7 +300,7 @@ def _lacking(name: str, capability: str, why: str) -> CapabilityMissing:
     return CapabilityMissing(f"fellow {name} lacks {capability}: {why}", fellow=name, capability=capability)
 
 
-def _no_common_wire(newer: FellowFacts, older: FellowFacts) -> CapabilityMissing:
+def _no_shared_wire(newer: FellowFacts, older: FellowFacts) -> CapabilityMissing:
     spoken = " and ".join(f"{fellow.name} reads {_versions(fellow)}" for fellow in (newer, older))
     return CapabilityMissing(
         f"fellows {newer.name} and {older.name} have no wire version in common: {spoken}; upgrade {older.name}",
@@ -347,7 +347,7 @@ def _not_enough_able(
         return _too_few(request.num_stages, sorted(fellow.name for fellow in serving), "connected")
     gap = find_wire_gap(serving)
     if gap is not None:
-        return _no_common_wire(*gap)
+        return _no_shared_wire(*gap)
     lacks = []
     for fellow in sorted((one for one in serving if one not in able), key=lambda one: one.name):
         lack = find_lack(fellow, manifest.model_type, request.num_stages, request.transport)
