@@ -6,7 +6,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import Field, fields
 from importlib.metadata import version
+from typing import Any
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported; its own lines help no reader of these logs
 
 import structlog
 from aiohttp import web
@@ -40,11 +44,10 @@ def main() -> None:
 
 def read_config(arguments: list[str], environ: Mapping[str, str]) -> GatewayConfig:
     """Settings from options and environment; an option wins. Raises BadRequest naming the variable."""
-    table = "\n".join(f"  {variable:<28} {meaning}" for variable, meaning in variables(GatewayConfig).items())
     parser = argparse.ArgumentParser(
         prog="swarm-gateway",
         description="The HTTP side of SilentSwarm: OpenAI-compatible /v1, JSON /api/v1.",
-        epilog=f"environment variables:\n{table}",
+        epilog=f"environment variables:\n{_list_variables()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--leader", metavar="HOST:PORT", help="the leader's gRPC address (SWARM_LEADER)")
@@ -54,6 +57,22 @@ def read_config(arguments: list[str], environ: Mapping[str, str]) -> GatewayConf
     config = from_environment(GatewayConfig, environ, leader=options.leader, host=options.host, port=options.port)
     split_host_port(config.leader)
     return config
+
+
+def _default_of(field: "Field[Any]") -> str:
+    """The default in brackets, where there is one to show."""
+    shown = int(field.default) if isinstance(field.default, bool) else field.default
+    return f" [{shown:g}]" if isinstance(shown, (int, float)) else f" [{shown}]" if shown else ""
+
+
+def _list_variables() -> str:
+    """One line a variable: name, meaning, default."""
+    meanings = variables(GatewayConfig)
+    return "\n".join(
+        f"  {name:<28} {meanings[name]}{_default_of(field)}"
+        for field in fields(GatewayConfig)
+        if (name := field.metadata.get("variable"))
+    )
 
 
 async def serve(config: GatewayConfig) -> None:

@@ -61,6 +61,7 @@ class ScriptedLeader(
         self.ended = asyncio.Event()
         self.failure: SwarmError | None = None
         self.ready = status_pb2.GetReadyResponse(ready=True)
+        self.serving: list[serving_pb2.ModelStatus] = []
         self.statuses: list[serving_pb2.ModelStatus | SwarmError | float] = []
         self.models = [
             models_pb2.Model(model_id="tiny", created_s=1_700_000_000, context_tokens_max=2048, state="ready"),
@@ -92,6 +93,9 @@ class ScriptedLeader(
         self._fail()
         self.loads.append(request)
         return serving_pb2.ModelStatus(model_id=request.model_id, state=serving_pb2.PLACEMENT_STATE_LOADING)
+
+    async def ListServing(self, request, context):
+        return serving_pb2.ListServingResponse(models=self.serving)
 
     async def GetModelStatus(self, request, context):
         self._fail()

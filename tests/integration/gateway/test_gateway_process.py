@@ -105,9 +105,12 @@ async def test_what_it_cannot_run_with_is_a_sentence(environ, words):
     assert "Traceback" not in stderr.decode()
 
 
-async def test_help_lists_every_variable():
+async def test_help_lists_every_variable_with_its_default():
     process = await start_process("--help")
     stdout, _ = await asyncio.wait_for(process.communicate(), 20)
 
     assert process.returncode == 0
     assert all(variable in stdout.decode() for variable in variables(GatewayConfig))
+    assert "the leader's gRPC address, HOST:PORT [127.0.0.1:50551]" in stdout.decode()
+    assert "a larger one gets 413 [16]" in stdout.decode()
+    assert "without tokens [0]" in stdout.decode()

@@ -38,6 +38,21 @@ async def test_the_list_shows_what_can_be_served(gateway):
     }
 
 
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [("READY", 512), ("LOADING", 512), ("IDLE", 512), ("FAILED", 2048), ("UNLOADED", 2048)],
+)
+async def test_the_longest_conversation_is_the_served_one_while_a_model_is_served(gateway, state, shown):
+    number = serving_pb2.PlacementState.Value(f"PLACEMENT_STATE_{state}")
+    gateway.leader.serving = [serving_pb2.ModelStatus(model_id="tiny", state=number, context_tokens=512)]
+
+    _, listed = await gateway.get("/v1/models")
+    _, one = await gateway.get("/v1/models/tiny")
+
+    assert listed["data"][0]["max_model_len"] == one["max_model_len"] == shown
+    assert "max_model_len" not in listed["data"][1]
+
+
 @pytest.mark.parametrize("path", ["org/tiny", "org%2Ftiny", "org%2ftiny", "org/tiny/"])
 async def test_a_model_with_a_slash_is_found_however_it_is_written(gateway, path):
     for prefix, key in (("/v1/models/", "id"), ("/api/v1/models/", "model_id")):

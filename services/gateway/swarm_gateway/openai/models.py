@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from aiohttp import web
-from silentswarm.leader.v1 import models_pb2
+from silentswarm.leader.v1 import models_pb2, serving_pb2
 from swarm_core.errors import ServableCorrupt
 
 from swarm_gateway.config import GatewayConfig
@@ -13,6 +13,14 @@ from swarm_gateway.openai.shapes import model_document
 from swarm_gateway.problems import json_response
 
 _MODELS = models_pb2.DESCRIPTOR.services_by_name["Models"].methods_by_name
+_LIST_SERVING = serving_pb2.DESCRIPTOR.services_by_name["Serving"].methods_by_name["ListServing"]
+_SERVED = {
+    serving_pb2.PLACEMENT_STATE_LOADING,
+    serving_pb2.PLACEMENT_STATE_WIRING,
+    serving_pb2.PLACEMENT_STATE_READY,
+    serving_pb2.PLACEMENT_STATE_IDLE,  # the next request loads it again as it was
+    serving_pb2.PLACEMENT_STATE_RECOVERING,
+}
 
 
 class ModelHandlers:
@@ -25,7 +33,8 @@ class ModelHandlers:
     async def list(self, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
         """Every model that can be served, loaded or not."""
         answer = await self._leader.call(_MODELS["ListModels"], models_pb2.ListModelsRequest(), self._timeout_s)
-        models = [model_document(model) for model in answer.models if not model.broken]
+        served = await self._served_contexts()
+        models = [model_document(model, served.get(model.model_id, 0)) for model in answer.models if not model.broken]
         return json_response({"object": "list", "data": models})
 
     async def show(self, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
@@ -34,4 +43,10 @@ class ModelHandlers:
         model = await self._leader.call(_MODELS["GetModel"], order, self._timeout_s)
         if model.broken:
             raise ServableCorrupt(f"model {model.model_id!r} cannot be served: {model.broken}")
-        return json_response(model_document(model))
+        served = await self._served_contexts()
+        return json_response(model_document(model, served.get(model.model_id, 0)))
+
+    async def _served_contexts(self) -> dict[str, int]:
+        """Model id -> the longest conversation it takes now, tokens; only models that are served. No disk is read."""
+        answer = await self._leader.call(_LIST_SERVING, serving_pb2.ListServingRequest(), self._timeout_s)
+        return {model.model_id: model.context_tokens for model in answer.models if model.state in _SERVED}

@@ -80,8 +80,11 @@ def timing(measured: generation_pb2.Timing) -> Document:
     }
 
 
-def model_document(model: models_pb2.Model) -> Document:
-    """One model of the list. max_model_len: tokens, absent when the model does not say."""
+def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:
+    """One model of the list. served_tokens: the context it is served with, 0 when it is not.
+
+    max_model_len: that, else the most the model takes, in tokens; absent when the model does not say.
+    """
     document: Document = {
         "id": model.model_id,
         "object": "model",
@@ -89,8 +92,8 @@ def model_document(model: models_pb2.Model) -> Document:
         "owned_by": "silentswarm",
         "swarm": {"state": model.state},
     }
-    if model.context_tokens_max:
-        document["max_model_len"] = model.context_tokens_max
+    if served_tokens or model.context_tokens_max:
+        document["max_model_len"] = served_tokens or model.context_tokens_max
     return document
 
 
