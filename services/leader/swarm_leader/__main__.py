@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import Field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported; its own lines help no reader of these logs
 
 import grpc
 import structlog
@@ -25,7 +28,7 @@ from silentswarm.leader.v1 import (
 from silentswarm.relay.v1 import relay_pb2_grpc
 from swarm_core.clock import Clock, SystemClock
 from swarm_core.config import from_environment, variables
-from swarm_core.errors import Conflict, SwarmError, Unavailable
+from swarm_core.errors import BadRequest, Conflict, SwarmError, Unavailable
 from swarm_core.listen import join_host_port
 from swarm_core.logs import configure_logs
 from swarm_rpc.limits import MESSAGE_BYTES_MAX
@@ -232,6 +235,26 @@ async def serve_relay(config: LeaderConfig, stop: asyncio.Event) -> None:
     log.info("relay stopped")
 
 
+def open_folders(config: LeaderConfig) -> None:
+    """Make the leader's folders where they are missing. Raises BadRequest naming the folder and its variable."""
+    writable, readable = os.W_OK | os.X_OK, os.R_OK | os.X_OK  # models may lie on a share that is only read
+    for folder, variable, needed in (
+        (config.data_dir, "SWARM_DATA_DIR", writable),
+        (config.models_root, "SWARM_SERVABLE_MODELS_ROOT", readable),
+    ):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            why = "" if os.access(folder, needed) else "permission denied"
+        except FileExistsError:
+            why = "it is a file"
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+        if why:
+            raise BadRequest(
+                f"the folder {folder} cannot be used ({why}); set {variable} to one that can", field=variable
+            )
+
+
 def lock_folder(data_dir: Path) -> IO[str]:
     """Keep a second leader off this folder until the file is closed. Raises Conflict."""
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -255,11 +278,10 @@ async def run(command: str, config: LeaderConfig) -> None:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line; --help lists every variable."""
-    listed = "\n".join(f"  {variable:<28} {meaning}" for variable, meaning in variables(LeaderConfig).items())
     parser = argparse.ArgumentParser(
         prog="swarm-leader",
         description="The control plane of a swarm. Configured by environment variables; options win over them.",
-        epilog=f"environment variables:\n{listed}",
+        epilog=f"environment variables:\n{_list_variables()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -272,6 +294,22 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _default_of(field: "Field[Any]") -> str:
+    """The default in brackets, where there is one to show."""
+    shown = int(field.default) if isinstance(field.default, bool) else field.default
+    return f" [{shown:g}]" if isinstance(shown, (int, float)) else f" [{shown}]" if shown else ""
+
+
+def _list_variables() -> str:
+    """One line a variable: name, meaning, default."""
+    meanings = variables(LeaderConfig)
+    return "\n".join(
+        f"  {name:<28} {meanings[name]}{_default_of(field)}"
+        for field in fields(LeaderConfig)
+        if (name := field.metadata.get("variable"))
+    )
+
+
 def main() -> None:
     """Console script. Exit code 0 after a stop, 2 when the configuration is refused, 1 when it could not start."""
     options = parse_arguments(sys.argv[1:])
@@ -281,6 +319,8 @@ def main() -> None:
                 LeaderConfig, os.environ, host=options.host, grpc_port=options.grpc_port, data_dir=options.data_dir
             )
         )
+        if options.command == "serve":
+            open_folders(config)
         configure_logs("relay" if options.command == "relay" else "leader", config.log_level, config.log_json)
     except SwarmError as error:
         print(f"swarm-leader: {error.message}", file=sys.stderr)

@@ -115,7 +115,8 @@ async def test_a_second_leader_on_the_port_or_the_folder_is_told_why(tmp_path):
         same_folder = await asyncio.to_thread(run_once, tmp_path / "one")
 
     assert same_port.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: the port is taken" in same_port.stderr
+    assert same_port.stderr.startswith(f"swarm-leader: cannot listen on 127.0.0.1:{port}: the port is taken")
+    assert same_port.stderr.count("\n") == 1  # and not a line of grpc's own
     assert same_folder.returncode == 1
     assert "another leader uses" in same_folder.stderr
 
@@ -137,12 +138,31 @@ def test_a_setting_that_cannot_work_is_named(tmp_path):
     assert (lease.returncode, port.returncode) == (2, 2)
 
 
-def test_help_lists_the_variables(tmp_path):
+@pytest.mark.parametrize("variable", ["SWARM_DATA_DIR", "SWARM_SERVABLE_MODELS_ROOT"])
+def test_a_folder_that_cannot_be_used_is_named_with_its_variable(tmp_path, variable):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder, why in (
+        ("/proc/x", "no such file or directory"),
+        (str(file), "it is a file"),
+        (str(file / "below"), "not a directory"),
+    ):
+        ended = run_once(tmp_path, **{variable: folder})
+
+        assert ended.returncode == 2
+        says = f"the folder {folder} cannot be used ({why}); set {variable} to one that can"
+        assert ended.stderr == f"swarm-leader: {says}\n"
+
+
+def test_help_lists_the_variables_with_their_defaults(tmp_path):
     shown = run_once(tmp_path, "--help")
 
     assert shown.returncode == 0
     assert "SWARM_JOIN_TOKEN" in shown.stdout
     assert "relay" in shown.stdout
+    assert "longest conversation a model must take, tokens [4096]" in shown.stdout
+    assert "address to listen on [127.0.0.1]" in shown.stdout
+    assert "without authentication [0]" in shown.stdout
 
 
 async def test_the_relay_runs_alone(tmp_path):
