@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from swarm_stage.model.slice_model import SliceModel, build_slice
+from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.slice_model import SliceModel
 
 from tests.models import even_ranges, read_config, split_tensors
 

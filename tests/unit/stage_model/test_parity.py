@@ -4,6 +4,7 @@ import pytest
 import swarm_core.families
 import torch
 from swarm_stage.model.families import MODEL_TYPES
+from swarm_stage.model.lean_slice import LeanSlice
 from transformers import CONFIG_MAPPING
 
 from tests.models import FAMILIES, SLIDING, VOCABULARY, load_reference, make_tiny_model, reference_run
@@ -11,6 +12,7 @@ from tests.unit.stage_model.slices import assert_same_reply, build_slices, run_g
 
 PROMPT_LENGTHS = (1, 2, 17, 300)
 WINDOW = 16
+ROUNDING = 2e-4  # of logits around 10 in float32; 1e-5 is usual
 # Tied and untied heads differ in no family's own code, so each family is seen both ways but not in every combination.
 CASES = [(family, None, True) for family in FAMILIES]
 CASES += [(family, None, False) for family in ("llama", "cohere", "granite")]
@@ -59,8 +61,13 @@ def test_a_split_model_says_what_transformers_says(family, window, tied, tmp_pat
         got, got_logits = run_greedy(splits[1], prompt_ids, 20)
 
         assert_same_reply(got, want, want_logits)
-        if window is None:  # transformers drops keys outside a window, we mask them: other shapes, other rounding
-            assert all(torch.equal(ours, theirs) for ours, theirs in zip(got_logits, want_logits, strict=True))
+        # transformers drops keys outside a window, we mask them; lean slices multiply fused weights: other rounding.
+        is_bit_equal = window is None and not isinstance(splits[1][0], LeanSlice)
+        tolerance = 0.0 if is_bit_equal else ROUNDING
+        assert all(
+            torch.allclose(ours, theirs, rtol=0, atol=tolerance)
+            for ours, theirs in zip(got_logits, want_logits, strict=True)
+        )
         for count, steps in ((2, 10), (3, 4), (4, 4)):
             split_ids, split_logits = run_greedy(splits[count], prompt_ids, steps)
             assert split_ids == got[:steps]

@@ -1,9 +1,22 @@
 """One session's keys and values on one stage. Grows and crops; decides nothing about admission."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import DynamicCache
+
+
+class SessionCache(Protocol):
+    """What a stage needs of a session's cache, whichever slice made it."""
+
+    @property
+    def length(self) -> int:
+        """Positions held."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forget every position from `length` on. Nothing to do when fewer are held."""
+        ...
 
 
 class KvCache:
@@ -13,20 +26,13 @@ class KvCache:
     So cropping is exact at any length, at the price of memory beyond the window.
     """
 
-    def __init__(self, token_bytes: int) -> None:
-        """token_bytes: what one position takes, all layers of the slice."""
-        self.token_bytes = token_bytes
+    def __init__(self) -> None:
         self.layers = DynamicCache()
 
     @property
     def length(self) -> int:
         """Positions held."""
         return self.layers.get_seq_length()
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes the positions held take."""
-        return self.length * self.token_bytes
 
     @torch.inference_mode()
     def crop(self, length: int) -> None:

@@ -3,48 +3,17 @@
 Tensors wear shapes: B batch (1 here), T positions, D hidden size, V vocabulary.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from swarm_core.errors import BadFrame, BadRequest, ContextTooLong, ServableCorrupt
+from swarm_core.errors import BadFrame, BadRequest, ContextTooLong
 from swarm_core.slices import LayerRange
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from swarm_stage.model.families import context_tokens_max
-from swarm_stage.model.kv_cache import KvCache
-from swarm_stage.model.skeleton import empty_decoder, fill_computed_buffers
-from swarm_stage.model.slice_config import slice_config
-from swarm_stage.model.weights import DTYPES, fill_parameters
-
-
-def build_slice(
-    config: dict[str, Any],
-    layers: LayerRange,
-    tensor_files: Mapping[str, str | Path],
-    dtype: str,
-    device: str,
-    on_progress: Callable[[int, int], None],
-) -> "SliceModel":
-    """Build the part of a model that one stage runs.
-
-    config: the parsed config.json. tensor_files: name in the checkpoint -> safetensors file holding it alone under
-    key "tensor". dtype: "F32", "BF16" or "F16", what weights are cast to and computed in. device: "cpu", "cuda:0".
-    on_progress gets bytes done and in all. Memory peaks near the slice plus its largest tensor.
-    Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing.
-    """
-    if dtype not in DTYPES:
-        raise ServableCorrupt(f"weights cannot be computed in {dtype!r}; one of {', '.join(DTYPES)}", dtype=dtype)
-    if layers.layer_stop - layers.layer_start > len(tensor_files):
-        raise ServableCorrupt(f"{len(tensor_files)} tensors cannot be {layers.layer_stop - layers.layer_start} layers")
-    torch_dtype, torch_device = DTYPES[dtype], torch.device(device)
-    model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
-    fill_computed_buffers(model, torch_device)
-    fill_parameters(model, layers, tensor_files, torch_dtype, torch_device, on_progress)
-    return SliceModel(model, layers, torch_dtype, torch_device, context_tokens_max(config))
+from swarm_stage.model.kv_cache import KvCache, SessionCache
 
 
 class SliceModel:
@@ -74,6 +43,8 @@ class SliceModel:
         model.model = _HiddenStateAsOutput()
         self._head: nn.Module | None = model if layers.is_last else None
 
+    batches = False  # whether run_batch reads the weights once for all sessions
+
     @property
     def hidden_size(self) -> int:
         """Width of the hidden state."""
@@ -96,9 +67,9 @@ class SliceModel:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * self.dtype.itemsize
 
-    def new_cache(self) -> KvCache:
+    def new_cache(self) -> SessionCache:
         """An empty cache for one session."""
-        return KvCache(self.kv_bytes_per_token)
+        return KvCache()
 
     @torch.inference_mode()
     def embed(self, ids: Sequence[int]) -> torch.Tensor:
@@ -111,12 +82,13 @@ class SliceModel:
         return self._decoder.embed_tokens(torch.tensor([list(ids)], dtype=torch.long, device=self.device))
 
     @torch.inference_mode()
-    def run(self, hidden_BTD: torch.Tensor, cache: KvCache, pos: int) -> torch.Tensor:
+    def run(self, hidden_BTD: torch.Tensor, cache: SessionCache, pos: int) -> torch.Tensor:
         """Run positions pos .. pos + T - 1 of one session; the last stage's final norm is included.
 
         What the cache holds from `pos` on is forgotten first, and again when this fails.
         Raises BadFrame for another shape or a position beyond the cache, ContextTooLong beyond context_tokens_max.
         """
+        assert isinstance(cache, KvCache)
         self._check(hidden_BTD, cache, pos)
         cache.crop(pos)
         hidden_BTD = hidden_BTD.to(device=self.device, dtype=self.dtype)
@@ -129,6 +101,20 @@ class SliceModel:
             cache.crop(pos)
             raise
 
+    def run_batch(
+        self, hidden_B1D: torch.Tensor, caches: Sequence[SessionCache], positions: Sequence[int]
+    ) -> torch.Tensor:
+        """One position of each session, hidden_B1D in and out; here one after another.
+
+        Every cache holds exactly `positions` of its session. Raises what run raises; caches may then differ in length.
+        """
+        rows = zip(hidden_B1D, caches, positions, strict=True)
+        return torch.cat([self.run(hidden_1D[None], cache, pos) for hidden_1D, cache, pos in rows])
+
+    def logits_batch(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        """logits_BV of the last position of each session, float32. Last stage only."""
+        return torch.stack([self.logits(hidden_TD[None]) for hidden_TD in hidden_BTD])
+
     @torch.inference_mode()
     def logits(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """logits_V of the last position of what `run` gave, float32. Last stage only."""
@@ -136,7 +122,7 @@ class SliceModel:
         hidden_B1D = hidden_BTD[:, -1:]
         return self._head(inputs_embeds=hidden_B1D, use_cache=False, logits_to_keep=1).logits[0, -1].float()
 
-    def _check(self, hidden_BTD: torch.Tensor, cache: KvCache, pos: int) -> None:
+    def _check(self, hidden_BTD: torch.Tensor, cache: SessionCache, pos: int) -> None:
         shape = tuple(hidden_BTD.shape)
         if len(shape) != 3 or shape[0] != 1 or shape[1] < 1 or shape[2] != self.hidden_size:
             raise BadFrame(f"hidden state has shape {list(shape)}, not [1, T, {self.hidden_size}]")

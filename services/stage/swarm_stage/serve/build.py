@@ -12,7 +12,8 @@ from swarm_core.errors import ServableCorrupt
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.budget import measured_kv_tokens
-from swarm_stage.model.slice_model import SliceModel, build_slice
+from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.slice_model import SliceModel
 
 OnProgress = Callable[[str, int, int], None]
 WARM_UP_TOKENS = 8

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import structlog
 import torch
 from silentswarm.core.v1 import generation_pb2, tensor_pb2
@@ -10,7 +11,7 @@ from swarm_core.errors import BadFrame, StageFailed, SwarmError
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.steps import Outcome, Step
-from swarm_stage.model.kv_cache import KvCache
+from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.sampling import Sampling, draw
 from swarm_stage.model.slice_model import SliceModel
 
@@ -26,7 +27,7 @@ class TorchCompute:
         self._layers = layers
         self._dtype = dtype
         self._device = torch.device(device)
-        self._caches: dict[int, KvCache] = {}
+        self._caches: dict[int, SessionCache] = {}
 
     @property
     def vocabulary_size(self) -> int:
@@ -42,7 +43,48 @@ class TorchCompute:
         return sum(cache.length for cache in self._caches.values())
 
     def forward(self, steps: Sequence[Step]) -> list[Outcome]:
-        return [self._forward_one(step) for step in steps]
+        together = [step for step in steps if self._batches(step)]
+        outcomes = self._forward_batch(together) if len(together) > 1 else {}
+        return [outcomes.get(step.session) or self._forward_one(step) for step in steps]
+
+    def _batches(self, step: Step) -> bool:
+        """A decode step: one position right behind what its session holds, on a model that runs rows together."""
+        cache = self._caches.get(step.session)
+        if cache is None or not self._model.batches or not step.pos or cache.length != step.pos:
+            return False
+        positions = len(step.ids) if step.ids is not None else step.hidden.shape[0] if step.hidden else 0
+        return positions == 1
+
+    def _forward_batch(self, steps: Sequence[Step]) -> dict[int, Outcome]:
+        """Several sessions' next positions in one pass, which reads every weight once; outcomes by session.
+
+        Whatever goes wrong with the pass as a whole gives no outcome: each session is then run alone, and keeps or
+        loses its own.
+        """
+        started_ns = time.perf_counter_ns()
+        caches = [self._caches[step.session] for step in steps]
+        positions = [step.pos for step in steps]
+        try:
+            hidden_B1D = self._model.run_batch(self._rows(steps), caches, positions)
+            logits_BV = self._model.logits_batch(hidden_B1D).cpu().numpy() if self._layers.is_last else None
+        except Exception as failure:
+            log.warning("a batch failed and is run one by one", sessions=len(steps), exc_info=failure)
+            for cache, pos in zip(caches, positions, strict=True):
+                cache.crop(pos)
+            return {}
+        outcomes: dict[int, Outcome] = {}
+        for row, step in enumerate(steps):
+            hidden = self._to_wire(hidden_B1D[row : row + 1]) if logits_BV is None else None
+            token, error = _draw_guarded(logits_BV[row], step) if logits_BV is not None else (None, None)
+            compute_us = (time.perf_counter_ns() - started_ns) // 1000
+            outcomes[step.session] = Outcome(compute_us, hidden, token, error)
+        return outcomes
+
+    def _rows(self, steps: Sequence[Step]) -> torch.Tensor:
+        """hidden_B1D of a batch, from ids or from the wire."""
+        if self._layers.is_first:
+            return self._model.embed([step.ids[0] for step in steps if step.ids]).transpose(0, 1)
+        return torch.cat([self._from_wire(step.hidden) for step in steps])
 
     def _forward_one(self, step: Step) -> Outcome:
         started_ns = time.perf_counter_ns()
@@ -71,7 +113,7 @@ class TorchCompute:
         logits_V = self._model.logits(hidden_BTD)
         return None, draw(logits_V, sampling_from_proto(step.sampling), step.pos + positions)
 
-    def _cache_at(self, step: Step) -> KvCache:
+    def _cache_at(self, step: Step) -> SessionCache:
         """The session's cache, cropped to where the step starts. Raises BadFrame when it holds less."""
         cache = self._caches.get(step.session)
         if cache is None:
@@ -92,6 +134,15 @@ class TorchCompute:
         hidden_TD = hidden_BTD[0].contiguous().cpu()
         data = hidden_TD.view(torch.uint8).numpy().tobytes()
         return tensor_pb2.Tensor(dtype=self._dtype, shape=list(hidden_TD.shape), data=data)
+
+
+def _draw_guarded(logits_V: np.ndarray, step: Step) -> tuple[int | None, SwarmError | None]:
+    """The token, or why this session's cannot be drawn."""
+    assert step.sampling is not None
+    try:
+        return draw(logits_V, sampling_from_proto(step.sampling), step.pos + 1), None
+    except SwarmError as error:
+        return None, error
 
 
 def sampling_from_proto(sampling: generation_pb2.Sampling) -> Sampling:

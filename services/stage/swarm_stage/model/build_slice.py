@@ -1,0 +1,43 @@
+"""From files to the part of a model that one stage runs, in the leanest form its family has. Runs nothing."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from swarm_core.errors import ServableCorrupt
+from swarm_core.slices import LayerRange
+
+from swarm_stage.model.families import context_tokens_max
+from swarm_stage.model.lean_slice import LeanSlice, is_lean
+from swarm_stage.model.skeleton import empty_decoder, fill_computed_buffers
+from swarm_stage.model.slice_config import slice_config, whole_config
+from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.model.weights import DTYPES, fill_parameters
+
+
+def build_slice(
+    config: dict[str, Any],
+    layers: LayerRange,
+    tensor_files: Mapping[str, str | Path],
+    dtype: str,
+    device: str,
+    on_progress: Callable[[int, int], None],
+) -> SliceModel:
+    """Build the part of a model that one stage runs.
+
+    config: the parsed config.json. tensor_files: name in the checkpoint -> safetensors file holding it alone under
+    key "tensor". dtype: "F32", "BF16" or "F16", what weights are cast to and computed in. device: "cpu", "cuda:0".
+    on_progress gets bytes done and in all. Memory peaks near the slice plus its largest tensor.
+    Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing.
+    """
+    if dtype not in DTYPES:
+        raise ServableCorrupt(f"weights cannot be computed in {dtype!r}; one of {', '.join(DTYPES)}", dtype=dtype)
+    if layers.layer_stop - layers.layer_start > len(tensor_files):
+        raise ServableCorrupt(f"{len(tensor_files)} tensors cannot be {layers.layer_stop - layers.layer_start} layers")
+    torch_dtype, torch_device = DTYPES[dtype], torch.device(device)
+    model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
+    fill_computed_buffers(model, torch_device)
+    fill_parameters(model, layers, tensor_files, torch_dtype, torch_device, on_progress)
+    made = LeanSlice if is_lean(whole_config(config), torch_dtype) else SliceModel
+    return made(model, layers, torch_dtype, torch_device, context_tokens_max(config))

@@ -1,0 +1,43 @@
+"""One session's keys and values in buffers that grow in place. Decides nothing about admission."""
+
+import torch
+
+GROWTH_TOKENS = 64  # specification, "A cheaper decode step": a decode step must not copy the whole past
+
+
+class LeanCache:
+    """Keys and values of every layer of a slice, k and v: [layers, kv heads, capacity, head dim].
+
+    Positions below `length` are held; what lies beyond is room, or was cropped.
+    """
+
+    def __init__(
+        self, layer_count: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.length = 0
+        self._shape = (layer_count, kv_heads, head_dim)
+        self._dtype, self._device = dtype, device
+        self.k = self._room(0)
+        self.v = self._room(0)
+
+    def crop(self, length: int) -> None:
+        """Forget every position from `length` on. Nothing to do when fewer are held."""
+        assert length >= 0, length
+        self.length = min(self.length, length)
+
+    def reserve(self, length: int) -> None:
+        """Have room for `length` positions; what is held stays where it is or is copied once."""
+        capacity = self.k.shape[2]
+        if length <= capacity:
+            return
+        # Doubling bounds the copies of a short reply, the step what a long one holds beyond its reservation.
+        wanted = max(length, min(2 * capacity, capacity + 4 * GROWTH_TOKENS))
+        wanted += -wanted % GROWTH_TOKENS
+        for name in ("k", "v"):
+            old, new = getattr(self, name), self._room(wanted)
+            new[:, :, : self.length] = old[:, :, : self.length]
+            setattr(self, name, new)
+
+    def _room(self, capacity: int) -> torch.Tensor:
+        layer_count, kv_heads, head_dim = self._shape
+        return torch.empty(layer_count, kv_heads, capacity, head_dim, dtype=self._dtype, device=self._device)

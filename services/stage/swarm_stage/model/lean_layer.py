@@ -1,0 +1,95 @@
+"""One Llama-like layer as few, large matrix products. Plain torch; knows no session and no split.
+
+Shapes: N rows (positions of one session, or one position of N sessions), D hidden size, H query heads, K kv heads,
+G = H / K, E head dim, F feed-forward width, L positions held.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class LeanLayer:
+    """The weights of one transformers decoder layer, q/k/v and gate/up side by side.
+
+    A decode step reads every weight once and multiplies it by few rows, so the number of calls counts: one product for
+    q, k and v and one for gate and up instead of five (docs/measurements/lean-decode.md).
+    """
+
+    def __init__(self, layer: Any) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.head_dim: int = attention.head_dim
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        self.query_heads = attention.q_proj.out_features // self.head_dim
+        self.kv_heads = attention.k_proj.out_features // self.head_dim
+        self.scaling: float = attention.scaling
+        self._qkv = torch.cat([projection.weight.data for projection in projections])
+        self._qkv_bias = _joined_bias(projections)
+        self._out, self._out_bias = attention.o_proj.weight.data, _bias(attention.o_proj)
+        self._gate_up = torch.cat([mlp.gate_proj.weight.data, mlp.up_proj.weight.data])
+        self._gate_up_bias = _joined_bias((mlp.gate_proj, mlp.up_proj))
+        self._down, self._down_bias = mlp.down_proj.weight.data, _bias(mlp.down_proj)
+        self._activation: Callable[[torch.Tensor], torch.Tensor] = mlp.act_fn
+        self._attention_norm, self._eps = layer.input_layernorm.weight.data, layer.input_layernorm.variance_epsilon
+        self._mlp_norm = layer.post_attention_layernorm.weight.data
+        self._qk_norm = _joined_qk_norm(attention, self.query_heads, self.kv_heads)
+
+    def project(
+        self, hidden_ND: torch.Tensor, cos_N1E: torch.Tensor, sin_N1E: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """q_NHE, k_NKE (both rotated) and v_NKE. sin is signed: its first half negated."""
+        rows = hidden_ND.shape[0]
+        normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._attention_norm, self._eps)
+        qkv = F.linear(normed_ND, self._qkv, self._qkv_bias).view(rows, -1, self.head_dim)
+        qk = qkv[:, : self.query_heads + self.kv_heads]
+        if self._qk_norm is not None:
+            qk = F.rms_norm(qk, qk.shape[-1:], None, self._eps) * self._qk_norm
+        qk = torch.addcmul(qk * cos_N1E, qk.roll(self.head_dim // 2, -1), sin_N1E)
+        return qk[:, : self.query_heads], qk[:, self.query_heads :], qkv[:, self.query_heads + self.kv_heads :]
+
+    def attend_one(self, q_HE: torch.Tensor, k_KLE: torch.Tensor, v_KLE: torch.Tensor) -> torch.Tensor:
+        """One position over all that is held: [H * E]. Each kv head serves its queries in one product, uncopied."""
+        q_1KGE = q_HE.reshape(1, self.kv_heads, -1, self.head_dim)
+        return F.scaled_dot_product_attention(q_1KGE, k_KLE[None], v_KLE[None], scale=self.scaling).reshape(-1)
+
+    def attend_many(
+        self, q_NHE: torch.Tensor, k_KLE: torch.Tensor, v_KLE: torch.Tensor, mask_NL: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Consecutive positions of one session, [N, H * E]; no mask means that nothing was held before them."""
+        out_1HNE = F.scaled_dot_product_attention(
+            q_NHE.transpose(0, 1)[None],
+            k_KLE[None],
+            v_KLE[None],
+            attn_mask=mask_NL,
+            is_causal=mask_NL is None,
+            scale=self.scaling,
+            enable_gqa=True,
+        )
+        return out_1HNE[0].transpose(0, 1).reshape(q_NHE.shape[0], -1)
+
+    def finish(self, hidden_ND: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """What the layer makes of its input and its attention, hidden_ND."""
+        hidden_ND = hidden_ND + F.linear(attended, self._out, self._out_bias)
+        normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._mlp_norm, self._eps)
+        gate, up = F.linear(normed_ND, self._gate_up, self._gate_up_bias).chunk(2, dim=-1)
+        return hidden_ND + F.linear(self._activation(gate) * up, self._down, self._down_bias)
+
+
+def _bias(linear: nn.Linear) -> torch.Tensor | None:
+    return None if linear.bias is None else linear.bias.data
+
+
+def _joined_bias(linears: tuple[nn.Linear, ...]) -> torch.Tensor | None:
+    biases = [linear.bias.data for linear in linears if linear.bias is not None]
+    return torch.cat(biases) if biases else None
+
+
+def _joined_qk_norm(attention: Any, query_heads: int, kv_heads: int) -> torch.Tensor | None:
+    """Norm weights of every query and key head, [H + K, E]; None for families without."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    q, k = attention.q_norm.weight.data, attention.k_norm.weight.data
+    return torch.cat([q.expand(query_heads, -1), k.expand(kv_heads, -1)]).contiguous()
