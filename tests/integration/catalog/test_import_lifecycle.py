@@ -33,7 +33,7 @@ def converter(tmp_path: Path, body: str) -> list[str]:
 def gguf(tmp_path: Path) -> Path:
     """A file of that name."""
     path = tmp_path / "tiny.Q4_1.gguf"
-    path.write_bytes(b"GGUF")
+    path.write_bytes(b"GGUF" + bytes(20))
     return path
 
 
@@ -53,10 +53,10 @@ async def test_a_gguf_file_is_converted_and_imported_as_a_folder(root: Path, tmp
     source = str(gguf(tmp_path))
     manifest = await importer.import_source(source, "", "", lambda *step: steps.append(step))
 
-    assert (manifest.model_id, manifest.source) == ("tiny.Q4_1", source)
+    assert (manifest.model_id, manifest.source) == ("tiny", source)
     assert set(manifest.tensors) == set(llama_tensors())
     assert ("convert", 2, 2) in steps and steps[-1][0] == "hash" and steps[-1][1] == steps[-1][2]
-    assert names_in(root) == ["tiny.Q4_1"]
+    assert names_in(root) == ["tiny"]
     again = await Importer(root, gguf_command=["/bin/false"]).import_source(source, "", "", nobody_listens)
     assert again == manifest
 
@@ -79,6 +79,18 @@ async def test_a_converter_that_fails_is_told_in_its_words(root: Path, tmp_path:
     with pytest.raises(error, match=words):
         await importer.import_source(str(gguf(tmp_path)), "m", "", nobody_listens)
     assert names_in(root) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF\0\0\0\0", b"PK\3\4" + bytes(100)])
+async def test_a_file_that_does_not_begin_as_a_gguf_is_refused_before_a_converter_starts(
+    root: Path, tmp_path: Path, content: bytes
+):
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(content)
+    importer = Importer(root, gguf_command=["/nowhere/converter"])
+
+    with pytest.raises(BadRequest, match=r"tiny\.gguf is not a GGUF file"):
+        await importer.import_source(str(path), "", "", nobody_listens)
 
 
 async def test_a_child_that_says_nothing_is_ended(tmp_path: Path):

@@ -274,15 +274,28 @@ async def test_a_link_out_of_the_checkpoint_is_refused(root: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("/nowhere/at/all", "neither a folder nor a .gguf file"),
-        ("nonsense", "nor a hub id"),
-        ("org/model.gguf", "nor a hub id"),
+        ("", "the source is empty"),
+        ("/nowhere/at/all", "no such folder or file: /nowhere/at/all on the leader's machine$"),
+        ("./nope", "no such folder or file: ./nope on the leader's machine$"),
+        ("~/nope", "no such folder or file: ~/nope on the leader's machine$"),
+        ("nonsense", r"no such folder or file: nonsense .*, and it is no hub id \(org/name\)$"),
+        ("org/model.gguf", "no such folder or file: org/model.gguf on the leader's machine$"),
+        ("x" * 300, "cannot be read on the leader's machine: File name too long"),
         (__file__, "not a .gguf"),
     ],
 )
-async def test_a_source_that_is_nothing_is_refused(root: Path, source: str, words: str):
+@pytest.mark.parametrize("model_id", ["m", ""])
+async def test_a_source_that_is_nothing_is_refused(root: Path, source: str, words: str, model_id: str):
     with pytest.raises(BadRequest, match=words):
-        await Importer(root).import_source(source, "m", "", nobody_listens)
+        await Importer(root).import_source(source, model_id, "", nobody_listens)
+
+
+async def test_a_config_that_names_no_family_is_refused_with_its_folder(root: Path, tmp_path: Path):
+    source = write_checkpoint(tmp_path / "source")
+    (source / "config.json").write_text("{}")
+
+    with pytest.raises(BadRequest, match=f"^config.json of {source} names no model_type$"):
+        await import_folder(root, source)
 
 
 async def test_a_revision_of_a_folder_is_refused(root: Path, tmp_path: Path):

@@ -87,9 +87,17 @@ async def test_what_the_hub_refuses_is_told_with_the_way_out(
             await importer_of(hub, root).import_source(source, "m", revision, nobody_listens)
 
 
-async def test_a_hub_that_does_not_answer_is_unavailable(root: Path):
-    with pytest.raises(Unavailable, match="fetching org/tiny failed"):
-        await Importer(root, hub=Hub(endpoint="http://127.0.0.1:9")).import_source("org/tiny", "", "", nobody_listens)
+@pytest.mark.parametrize(
+    ("endpoint", "host", "why"),
+    [
+        ("http://127.0.0.1:9", "127.0.0.1:9", "Connection refused"),
+        ("https://hub.invalid", "hub.invalid", "[A-Z][a-z ]+"),
+    ],
+)
+async def test_a_hub_that_cannot_be_reached_is_told_with_what_works_without_it(root: Path, endpoint, host, why):
+    words = rf"the hub at {host} cannot be reached from the leader's machine \({why}\); a folder or a .gguf file works"
+    with pytest.raises(Unavailable, match=words):
+        await Importer(root, hub=Hub(endpoint=endpoint)).import_source("org/tiny", "", "", nobody_listens)
     assert names_in(root) == []
 
 

@@ -136,14 +136,14 @@ async def test_an_unknown_model_is_not_found_and_told_what_exists(leader: Leader
 
 async def test_an_import_that_fails_ends_the_stream_with_the_reason(leader: Leader):
     why, words = await refused(import_source(leader, source="/nowhere", model_id="x"))
-    assert why is Reason.BAD_REQUEST and "neither a folder" in words
+    assert why is Reason.BAD_REQUEST and "no such folder or file: /nowhere" in words
 
     why, _ = await refused(import_source(leader, source=str(leader.source), model_id="../x"))
     assert why is Reason.BAD_REQUEST
 
 
 async def test_a_client_that_leaves_ends_its_import(leader: Leader, tmp_path: Path):
-    (tmp_path / "x.gguf").write_bytes(b"")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(20))
     call = leader.models.ImportModel(models_pb2.ImportModelRequest(source=str(tmp_path / "x.gguf"), model_id="x"))
     async for event in call:
         if event.progress.done == 1:

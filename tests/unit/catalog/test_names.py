@@ -58,13 +58,26 @@ def test_every_accepted_id_comes_back_from_its_folder_which_is_one_plain_name(mo
     ("source", "model_id"),
     [
         ("/models/SmolLM2-135M-Instruct", "SmolLM2-135M-Instruct"),
-        ("/models/SmolLM2 (135M).Q4_1.gguf", "SmolLM2-135M-.Q4_1"),
+        ("/models/SmolLM2 (135M).Q4_1.gguf", "SmolLM2-135M"),
         ("org/name", "org/name"),
         ("/home/x/.cache/huggingface/hub/models--org--name/snapshots/0123abc", "org/name"),
     ],
 )
 def test_a_model_id_is_made_from_the_source(source: str, model_id: str):
     assert model_id_from_source(source) == model_id
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [".Q4_1", "-Q4_K_M", "-Q4_0_4_4", ".q8_0", "_q6_k", "-f16", ".BF16", "-fp32", "-IQ2_XXS", "-UD-Q4_K_XL", "-MXFP4"],
+)
+def test_a_model_id_made_from_a_gguf_file_does_not_name_its_quantisation(ending: str):
+    assert model_id_from_source(f"/models/SmolLM2-135M-Instruct{ending}.gguf") == "SmolLM2-135M-Instruct"
+
+
+@pytest.mark.parametrize("name", ["Q4_1", "Qwen3-0.6B", "model-v2", "llama-q9_x", "phi.f8"])
+def test_other_endings_of_a_gguf_file_stay_in_its_model_id(name: str):
+    assert model_id_from_source(f"/models/{name}.gguf") == name
 
 
 def test_a_source_without_usable_letters_gives_no_id():

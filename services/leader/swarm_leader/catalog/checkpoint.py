@@ -65,7 +65,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     small = {name: path for name in SMALL_NAMES if (path := _small_file(folder, name)) is not None}
     if CONFIG_NAME not in small:
         raise BadRequest(f"{folder} has no {CONFIG_NAME}: it is not a Hugging Face checkpoint", field="source")
-    config = parse_config(small[CONFIG_NAME].read_bytes())
+    config = parse_config(small[CONFIG_NAME].read_bytes(), str(folder))
     tokenizer = {name: small[name] for name in TOKENIZER_NAMES if name in small}
     if not any(name in tokenizer for name in _VOCABULARIES):
         raise BadRequest(f"{folder} has no tokenizer ({', '.join(_VOCABULARIES)})", field="source")

@@ -27,16 +27,16 @@ class ModelConfig:
     document: dict[str, Any]
 
 
-def parse_config(raw: bytes) -> ModelConfig:
+def parse_config(raw: bytes, source: str = "the checkpoint") -> ModelConfig:
     """Read config.json. Keys that start with "_" are dropped: they name the machine it came from.
 
-    Raises BadRequest for a model that is not served (family, own code, quantised already) and ServableCorrupt for one
-    that cannot be understood.
+    source: what was asked to be imported, for the refusal of a file that names no family. Raises BadRequest for a model
+    that is not served (family, own code, quantised already) and ServableCorrupt for one that cannot be understood.
     """
     document = drop_private(parse_json_object(raw, "config.json"))
     model_type = document.get("model_type")
     if not isinstance(model_type, str):
-        raise ServableCorrupt("config.json names no model_type")
+        raise BadRequest(f"config.json of {source} names no model_type", field="source")
     _check_served(model_type, document)
     family = FAMILIES[model_type]
     hidden_size = _count(document, "hidden_size")

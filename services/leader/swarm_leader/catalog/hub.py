@@ -5,12 +5,15 @@ stdout: JSON lines {"commit"} once, then {"step", "done", "total"}. If the commi
 Exit codes: 0, 2 bad request, 3 disk full, 4 the hub does not answer; with one line on stderr.
 """
 
+import errno
 import json
 import shutil
+import socket
 import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from swarm_core.errors import SwarmError
 
@@ -21,6 +24,7 @@ from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILAB
 
 _REPORT_EVERY_S = 0.3
 _FILES_AT_ONCE = 4
+_NO_WAY = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
 
 
 def main() -> int:
@@ -43,11 +47,36 @@ def main() -> int:
         return _fail(EXIT_BAD_INPUT, error.message)
     except HfHubHTTPError as error:
         return _fail(EXIT_UNAVAILABLE, f"the hub refused {named}: {error}")
-    except OSError as error:  # connection errors of the hub client are OSErrors too
+    except Exception as error:
+        return _fail_unexpected(error, request["endpoint"], named)
+
+
+def _fail_unexpected(error: Exception, endpoint: str | None, named: str) -> int:
+    """The exit code and words for what went wrong outside the hub's own refusals: the network, the disk, the rest."""
+    from huggingface_hub import constants
+
+    why = _unreachable(error)
+    if why:
+        host = urlsplit(endpoint or constants.ENDPOINT).netloc
+        words = f"the hub at {host} cannot be reached from the leader's machine ({why})"
+        return _fail(EXIT_UNAVAILABLE, f"{words}; a folder or a .gguf file works without it")
+    if isinstance(error, OSError):
         is_disk = error.errno in (28, 122)
         return _fail(EXIT_DISK if is_disk else EXIT_UNAVAILABLE, f"fetching {named} failed: {error}")
-    except Exception as error:
-        return _fail(EXIT_UNAVAILABLE, f"fetching {named} failed: {type(error).__name__}: {error}")
+    return _fail(EXIT_UNAVAILABLE, f"fetching {named} failed: {type(error).__name__}: {error}")
+
+
+def _unreachable(error: BaseException | None) -> str:
+    """Why no connection came about, in the system's words; empty when that is not what went wrong.
+
+    The hub client wraps the system's error in its own, and those of its HTTP library, which change with versions.
+    """
+    while error is not None:
+        is_system = isinstance(error, (ConnectionError, socket.gaierror, TimeoutError))
+        if is_system or (isinstance(error, OSError) and error.errno in _NO_WAY):
+            return getattr(error, "strerror", None) or str(error) or "no answer in time"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def fetch(request: dict[str, Any]) -> None:
@@ -74,7 +103,7 @@ def fetch(request: dict[str, Any]) -> None:
     small = [name for name in SMALL_NAMES if name in sizes]
     download(small)
     if CONFIG_NAME in small:
-        parse_config((target / CONFIG_NAME).read_bytes())
+        parse_config((target / CONFIG_NAME).read_bytes(), repo)
     index = (target / INDEX_NAME).read_bytes() if INDEX_NAME in small else None
     weights = [name for name in choose_weight_files(sizes, index) if name in sizes]
     total = sum(sizes[name] for name in (*small, *weights))

@@ -28,6 +28,8 @@ from swarm_leader.catalog.workplace import clean_leftovers, open_workplace, publ
 IMPORTS_MAX = 2  # each hashes on one core and fills one disk
 HUB_COMMAND = (sys.executable, "-m", "swarm_leader.catalog.hub")
 GGUF_COMMAND = (sys.executable, "-m", "swarm_stage.convert.gguf")
+GGUF_MAGIC = b"GGUF"
+_GGUF_HEADER_BYTES = 24  # magic, version, number of tensors, number of facts
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 T = TypeVar("T")
 
@@ -71,6 +73,7 @@ class Importer:
         Raises BadRequest, ServableCorrupt, Conflict (running already, or loaded), Overloaded, DiskFull, Unavailable
         (the hub), LoadFailed (a step broke).
         """
+        kind, path = await asyncio.to_thread(_kind_of, source)
         model_id = model_id or model_id_from_source(source)
         target = self._root / folder_of(model_id)
         if model_id in self._running:
@@ -94,7 +97,7 @@ class Importer:
                     is_loaded=self._is_loaded,
                     in_thread=self._in_thread,
                 )
-                return await running.start(source, revision)
+                return await running.start(kind, path, source, revision)
         except OSError as error:
             raise DiskFull(f"{self._root} cannot be used: {error.strerror or error}") from error
         finally:
@@ -127,9 +130,8 @@ class _Import:
     is_loaded: Callable[[str], bool]
     in_thread: Callable[[Callable[[threading.Event], Any]], Awaitable[Any]]
 
-    async def start(self, source: str, revision: str) -> Manifest:
-        """Find out what the source is, and take that way."""
-        kind, path = await self.in_thread(lambda stop: _kind_of(source))
+    async def start(self, kind: str, path: Path, source: str, revision: str) -> Manifest:
+        """Take the way of this kind of source."""
         if kind != "hub" and revision:
             raise BadRequest("a revision belongs to a hub id; this source is a file or folder", field="revision")
         if kind == "hub":
@@ -226,16 +228,31 @@ def _kind_of(source: str) -> tuple[str, Path]:
 
     A path that exists wins over a hub id of the same letters. Raises BadRequest.
     """
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return "folder", path
-    if path.is_file():
-        if path.suffix.lower() == ".gguf":
+    if not source:
+        raise BadRequest("the source is empty; name a folder, a .gguf file or a hub id (org/name)", field="source")
+    shown = source[:500]
+    is_path = source.startswith((".", "/", "~")) or source.lower().endswith(".gguf")
+    try:
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return "folder", path
+        if path.is_file():
+            _check_gguf(path, shown)
             return "gguf", path
-        raise BadRequest(f"{source} is a file but not a .gguf; give the checkpoint's folder", field="source")
-    if _HUB_ID.fullmatch(source) and not source.lower().endswith(".gguf"):
+    except (OSError, RuntimeError) as error:  # not ours to read; a home of nobody
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BadRequest(f"{shown} cannot be read on the leader's machine: {why}", field="source") from error
+    if _HUB_ID.fullmatch(source) and not is_path:
         return "hub", path
-    raise BadRequest(
-        f"{source[:500]!r} is neither a folder nor a .gguf file on the leader's machine, nor a hub id (org/name)",
-        field="source",
-    )
+    hub = "" if is_path else ", and it is no hub id (org/name)"
+    raise BadRequest(f"no such folder or file: {shown} on the leader's machine{hub}", field="source")
+
+
+def _check_gguf(path: Path, shown: str) -> None:
+    """Look at a file's name and first bytes, before a converter starts. Raises BadRequest, OSError."""
+    if path.suffix.lower() != ".gguf":
+        raise BadRequest(f"{shown} is a file but not a .gguf; give the checkpoint's folder", field="source")
+    with path.open("rb") as file:
+        header = file.read(_GGUF_HEADER_BYTES)
+    if len(header) < _GGUF_HEADER_BYTES or not header.startswith(GGUF_MAGIC):
+        raise BadRequest(f"{shown} is not a GGUF file: it does not begin as one", field="source")

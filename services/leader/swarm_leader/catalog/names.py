@@ -9,6 +9,10 @@ ID_CHARACTERS_MAX = 200
 _FOLDER_BYTES_MAX = 255  # what file systems take
 _ID = re.compile(r"[A-Za-z0-9._/-]+")
 _SLASH = "---"
+# How a .gguf file's name ends in what its weights are rounded to: .Q4_1, -Q4_K_M, -UD-IQ2_XXS, .q8_0, -f16, .BF16
+_QUANTISATION = re.compile(
+    r"(?<=.)(?:[.-]UD)?[._-](?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|MXFP4(?:_MOE)?|BF16|FP?(?:16|32))$", re.IGNORECASE
+)
 
 
 def check_model_id(model_id: str) -> str:
@@ -46,7 +50,8 @@ def model_id_of(folder: str) -> str:
 def model_id_from_source(source: str) -> str:
     """A model id from what is imported: a hub id as it is, else the last part of the path.
 
-    A folder of the Hugging Face cache (models--org--name/snapshots/...) gives org/name.
+    A folder of the Hugging Face cache (models--org--name/snapshots/...) gives org/name; a .gguf file's name loses its
+    ending and what names the quantisation, for the model is served in whole floats.
     Raises BadRequest when nothing usable is left.
     """
     path = Path(source)
@@ -55,8 +60,10 @@ def model_id_from_source(source: str) -> str:
         name = cached.removeprefix("models--").replace("--", "/")
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         name = source
+    elif path.name.lower().endswith(".gguf"):
+        name = _QUANTISATION.sub("", path.name[: -len(".gguf")])
     else:
-        name = path.name[: -len(".gguf")] if path.name.lower().endswith(".gguf") else path.name
+        name = path.name
     name = re.sub(r"[^A-Za-z0-9._/-]+", "-", name)
     name = re.sub(r"-{3,}", "--", name)
     return check_model_id("/".join(part.strip("-").lstrip(".") for part in name.split("/")))
