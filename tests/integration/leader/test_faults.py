@@ -10,6 +10,8 @@ from swarm_core.errors import Reason
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
 
+FIX = "load it again with: swarm model-load tiny"
+
 
 def pair():
     """Two fellows; the roomier one gets the first stage."""
@@ -29,7 +31,7 @@ async def test_a_crash_fails_the_model_and_its_replies_and_a_reload_works(tmp_pa
         assert refusal.why is Reason.STAGE_FAILED
         assert refusal.message == "stage 1 on kitchen crashed: killed by signal 9"
         failed = await rig.until_state("FAILED")
-        assert failed.reason == refusal.message
+        assert failed.reason == f"{refusal.message}; {FIX}"
         assert [stage.state for stage in failed.stages] == ["ended", "lost"]
         await until(lambda: attic.held == {}, "the other stage is unloaded")
         assert attic.is_connected
@@ -97,7 +99,7 @@ async def test_a_stage_missing_from_two_heartbeats_died_unseen(tmp_path):
         kitchen.held.clear()
 
         failed = await rig.until_state("FAILED")
-        assert failed.reason == "fellow kitchen no longer holds its stage of tiny"
+        assert failed.reason == f"fellow kitchen no longer holds its stage of tiny; {FIX}"
 
 
 async def test_a_broken_link_moves_the_ring_to_its_next_epoch(tmp_path):
@@ -139,10 +141,16 @@ async def test_a_ring_that_broke_with_a_fellow_away_waits_for_it(tmp_path):
         attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
         placement = rig.leader.board.get(MODEL)
         await until(lambda: placement.state == "wiring" and placement.task.done(), "the ring waits")
+        waiting = await rig.get()
+        refusal = await refusal_of(rig.generate())
         await kitchen.join(rig.address)
 
+        assert waiting.reason == "waits for fellow kitchen, whose connection broke; lost unless back within 8 s"
+        assert [stage.state for stage in waiting.stages] == ["loaded", "away"]
+        assert refusal.message == f"tiny is wiring ({waiting.reason}); try again soon"
         ready = await rig.until_state("READY")
-        assert ready.epoch == 3
+        assert (ready.epoch, ready.reason) == (3, "")
+        assert [stage.state for stage in ready.stages] == ["loaded", "loaded"]
         assert text_of([event async for event in rig.generate()]) == "Hi there"
 
 
@@ -180,9 +188,13 @@ async def test_a_lost_fellow_fails_the_model_once_its_lease_is_over(tmp_path):
 
         await kitchen.leave()
 
-        assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_READY
+        away = await rig.get()
+        assert away.state == serving_pb2.PLACEMENT_STATE_READY
+        assert [stage.state for stage in away.stages] == ["loaded", "away"]
         failed = await rig.until_state("FAILED")
-        assert failed.reason == "fellow kitchen was lost: it did not report for 1.5 s"
+        assert [stage.state for stage in failed.stages] == ["ended", "lost"]
+        assert failed.reason == f"fellow kitchen was lost: it did not report for 1.5 s; {FIX}"
+        assert (await refusal_of(rig.generate())).message == f"tiny is failed: {failed.reason}"
         await until(lambda: attic.held == {}, "the other stage is unloaded")
 
 
@@ -207,7 +219,7 @@ async def test_a_fellow_that_returns_with_nothing_fails_the_model_at_once(tmp_pa
         await kitchen.join(rig.address)
 
         failed = await rig.until_state("FAILED")
-        assert failed.reason == "fellow kitchen came back without its stage of tiny"
+        assert failed.reason == f"fellow kitchen came back without its stage of tiny; {FIX}"
         await until(lambda: attic.held == {}, "the other stage is unloaded")
 
 
@@ -264,7 +276,7 @@ async def test_after_a_restart_a_fellow_that_stays_away_fails_the_model(tmp_path
     async with running_leader(tmp_path) as rig, joined(rig.address, attic):
         failed = await rig.until_state("FAILED")
 
-        assert failed.reason == "fellow kitchen did not come back within 2 s"
+        assert failed.reason == f"fellow kitchen did not come back within 2 s; {FIX}"
         await until(lambda: attic.held == {}, "the other stage is unloaded")
         refusal = await refusal_of(rig.generate())
         assert "did not come back" in refusal.message
@@ -308,7 +320,7 @@ async def test_a_hung_engine_fails_the_model_when_no_lap_goes_round(tmp_path):
         assert refusal.why is Reason.DEADLINE
         failed = await rig.until_state("FAILED")
         assert "made no progress within 0.4 s" in failed.reason
-        assert failed.reason.endswith("no answer from the engine")
+        assert failed.reason.endswith(f"no answer from the engine; {FIX}")
 
 
 async def test_a_stalled_reply_costs_a_healthy_ring_one_epoch_however_many_stall(tmp_path):

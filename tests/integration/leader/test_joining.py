@@ -143,7 +143,7 @@ async def test_release_ends_every_stage_and_keeps_the_link(tmp_path):
         await rig.fleet.ReleaseFellow(fleet_pb2.ReleaseFellowRequest(fellow_id="kitchen"))
 
         status = await rig.until_state("FAILED")
-        assert status.reason == "fellow kitchen was released on request"
+        assert status.reason == "fellow kitchen was released on request; load it again with: swarm model-load tiny"
         assert kitchen.held == {}
         assert kitchen.is_connected
 

@@ -36,17 +36,19 @@ class Ending:
         self._gates = gates
         self._unload_timeout_s = unload_timeout_s
 
-    async def end(self, placement: Placement, state: PlacementState, why: SwarmError, lost_fellow_id: str = "") -> bool:
+    async def end(
+        self, placement: Placement, state: PlacementState, why: SwarmError, lost_fellow_id: str = "", fix: str = ""
+    ) -> bool:
         """End a placement that holds memory; its work, its replies and its stages end with it.
 
-        why: what its replies are told; its message is the recorded reason. lost_fellow_id: a fellow that holds its
-        stage no more. Returns False when it was over already. Never raises a SwarmError of a fellow that does not
-        answer: such a fellow is told again when it next says what it holds.
+        why: what its replies are told; its message is the recorded reason, with `fix`, what a person can do about it.
+        lost_fellow_id: a fellow that holds its stage no more. Returns False when it was over already. Never raises a
+        SwarmError of a fellow that does not answer: such a fellow is told again when it next says what it holds.
         """
         held = placement.record
 
         def change(record: PlacementRecord) -> PlacementRecord:
-            return rules.end(record, state, why.message, lost_fellow_id)
+            return rules.end(record, state, f"{why.message}; {fix}" if fix else why.message, lost_fellow_id)
 
         try:
             await self._board.save(placement, change, f"{state.value}: {why.message}")

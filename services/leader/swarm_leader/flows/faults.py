@@ -1,6 +1,7 @@
 """What a stage's death, a broken link, an eviction or a lost fellow means for the models served. Decides per event."""
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 from silentswarm.core.v1 import stage_pb2
@@ -152,7 +153,9 @@ class Faults:
         return True
 
     def _end(self, placement: Placement, state: PlacementState, why: SwarmError, lost_fellow_id: str) -> None:
-        self._tasks.start(self._ending.end(placement, state, why, lost_fellow_id), f"end {placement.model_id}")
+        fix = _say_fix(placement) if state is PlacementState.FAILED else ""
+        ending = self._ending.end(placement, state, why, lost_fellow_id, fix)
+        self._tasks.start(ending, f"end {placement.model_id}")
 
     def _start_rewire(self, placement: Placement, why: str) -> None:
         """Bring the ring up again, unless something brings it up already, or a fellow of it is still away."""
@@ -183,13 +186,27 @@ class Faults:
                 return
             except FellowLost as failure:
                 if not self._all_back(placement):
+                    self._say_waiting(placement)
                     log.info("the ring waits for a fellow", model=placement.model_id, why=failure.message)
                     return
                 error = failure
             except SwarmError as failure:
                 error = failure
         words = f"the ring did not come up again after {len(REWIRE_WAITS_S)} tries ({why}): {error.message}"
-        await self._ending.end(placement, PlacementState.FAILED, LoadFailed(words))
+        fix = _say_fix(placement)
+        await self._ending.end(placement, PlacementState.FAILED, LoadFailed(words), fix=fix)
+
+    def _say_waiting(self, placement: Placement) -> None:
+        """Show whom a ring waits for. Not written: after a restart of the leader every ring waits anyway."""
+        away = [fellow_id for fellow_id in _holders(placement) if not self._registry.is_connected(fellow_id)]
+        if away and placement.state is PlacementState.WIRING and self._board.is_current(placement):
+            names = " and ".join(self._registry.name_of(fellow_id) for fellow_id in away)
+            plural = len(away) > 1
+            reason = (
+                f"waits for fellow{'s' if plural else ''} {names}, whose connection broke; "
+                f"lost unless back within {self._registry.leases.lease_s:g} s"
+            )
+            self._board.show(placement, replace(placement.record, reason=reason))
 
     async def _load_anew(self, placement: Placement, why: str) -> None:
         """A fellow of the ring takes no new epoch (serve_rewire): end it and load it as it was."""
@@ -205,6 +222,10 @@ class Faults:
     def _can_rewire(self, fellow_id: str) -> bool:
         fellow = self._registry.get(fellow_id)
         return fellow is not None and (fellow.capabilities.serve_rewire or not self._registry.is_connected(fellow_id))
+
+
+def _say_fix(placement: Placement) -> str:
+    return f"load it again with: swarm model-load {placement.model_id}"
 
 
 def _holders(placement: Placement) -> tuple[str, ...]:

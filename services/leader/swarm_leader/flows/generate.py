@@ -212,9 +212,14 @@ class Generating:
             return placement
         state = self._board.state_of(model_id)
         if placement is not None and placement.state.holds_memory:
-            raise ModelNotReady(f"{model_id} is {state}; try again soon", state=state)
-        reason = f" ({placement.record.reason})" if placement is not None and placement.record.reason else ""
-        raise ModelNotReady(f"{model_id} is {state}{reason}; load it with: swarm model-load {model_id}", state=state)
+            told = f" ({placement.record.reason})" if placement.record.reason else ""
+            raise ModelNotReady(f"{model_id} is {state}{told}; try again soon", state=state)
+        fix = f"swarm model-load {model_id}"
+        reason = placement.record.reason if placement is not None else ""
+        if reason.endswith(fix):
+            raise ModelNotReady(f"{model_id} is {state}: {reason}", state=state)
+        told = f" ({reason})" if reason else ""
+        raise ModelNotReady(f"{model_id} is {state}{told}; load it with: {fix}", state=state)
 
     def _check_tokens(self, model_id: str, generation: generation_pb2.Generation) -> None:
         """Token ids must be the model's. Raises BadRequest with both numbers."""

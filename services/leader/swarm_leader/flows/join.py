@@ -149,6 +149,8 @@ class Joining:
         """Noticed at once; what it holds stays its own until the lease is over."""
         if self._registry.get(fellow.fellow_id) is fellow:
             self._registry.leases.break_link(fellow.fellow_id)
+            for placement in self._board.holding(fellow.fellow_id):
+                self._board.notify(placement.model_id)
             log.info("fellow's link ended", fellow=fellow.name, why=why.message)
 
 

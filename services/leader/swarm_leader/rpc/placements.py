@@ -97,6 +97,8 @@ class StatusWriter:
         written.step, written.done, written.total = live.step, live.done, live.total
         if live.fetched_bytes is not None:
             written.fetched_bytes = live.fetched_bytes
+        if placement.state.holds_memory and not self._registry.is_connected(stage.fellow_id):
+            written.state = "away"
         fellow = self._registry.get(stage.fellow_id)
         held = fellow.stages.get(placement.record.placement_id) if fellow else None
         if held is not None and held.status is not None and placement.state.holds_memory:
