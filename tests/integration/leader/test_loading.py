@@ -279,3 +279,16 @@ async def test_every_change_is_in_the_ledger_in_order(tmp_path):
             "ready",
             "unloaded: tiny was unloaded on request",
         ]
+
+
+async def test_a_context_too_short_to_chat_in_is_refused_and_one_too_long_is_noted(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")):
+        refusal = await refusal_of(rig.load(context_tokens=10))
+        shortest = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=MODEL, context_tokens=64))
+        ready = await rig.load_ready(context_tokens=99_999)
+
+    assert (refusal.why, refusal.facts["field"]) == (Reason.BAD_REQUEST, "context_tokens")
+    assert refusal.message.startswith("a context of 10 tokens is too short for a chat; ask for at least 64")
+    assert (shortest.context_tokens, list(shortest.notes)) == (64, [])
+    assert ready.context_tokens == 512
+    assert list(ready.notes) == ["context cut from 99,999 to 512 tokens, the most this model takes"]

@@ -326,6 +326,14 @@ def test_the_context_is_never_longer_than_the_model_takes():
     placed = plan(make_manifest(context_tokens_max=2048), [make_fellow("a")], PlanRequest(context_tokens=100_000))
 
     assert placed.context_tokens == 2048
+    assert placed.notes == ("context cut from 100,000 to 2,048 tokens, the most this model takes",)
+
+
+def test_a_context_the_model_takes_and_the_usual_one_are_no_note():
+    manifest, fellows = make_manifest(context_tokens_max=2048), [make_fellow("a")]
+
+    assert plan(manifest, fellows, PlanRequest(context_tokens=2048)).notes == ()
+    assert plan(manifest, fellows, PlanRequest(), ServeDefaults(context_tokens=4096)).notes == ()
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,16 @@ def plan(
     Raises NoFellow, TooFewFellows, NotEnoughMemory, CapabilityMissing, FellowNotFound, BadRequest, ServableCorrupt,
     Conflict (names the model that loads); nothing else.
     """
+    longest = manifest.context_tokens_max
+    planned = _plan(manifest, fellows, request, defaults)
+    if not 0 < longest < request.context_tokens:
+        return planned
+    note = f"context cut from {request.context_tokens:,} to {longest:,} tokens, the most this model takes"
+    return replace(planned, notes=(note, *planned.notes))
+
+
+def _plan(manifest: Manifest, fellows: Sequence[FellowFacts], request: PlanRequest, defaults: ServeDefaults) -> Plan:
+    """As `plan`, without a word about a context that was cut."""
     _check_request(manifest, fellows, request)
     context_tokens = request.context_tokens or defaults.context_tokens
     if manifest.context_tokens_max:

@@ -11,6 +11,7 @@ from swarm_leader.flows.gate import Gates
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.words import route_to_proto
 
+CONTEXT_TOKENS_MIN = 64  # a chat template and one short question
 _TRANSPORTS = {
     stage_pb2.TRANSPORT_AUTO: Transport.AUTO,
     stage_pb2.TRANSPORT_TUNNEL: Transport.TUNNEL,
@@ -32,6 +33,13 @@ def plan_request_from_proto(request: serving_pb2.LoadModelRequest, usual: Transp
         raise BadRequest(f"transport {request.transport} is not known", field="transport")
     if any(not fellow_id for fellow_id in request.fellow_ids):
         raise BadRequest("a fellow id is empty", field="fellow_ids")
+    if 0 < request.context_tokens < CONTEXT_TOKENS_MIN:
+        raise BadRequest(
+            f"a context of {request.context_tokens} tokens is too short for a chat; ask for at least "
+            f"{CONTEXT_TOKENS_MIN}, or for none to get the leader's usual one",
+            field="context_tokens",
+            context_tokens=request.context_tokens,
+        )
     return PlanRequest(request.num_stages, tuple(request.fellow_ids), transport, request.context_tokens)
 
 
