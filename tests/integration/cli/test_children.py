@@ -122,7 +122,7 @@ def test_a_folder_in_use_is_refused_with_the_owner(tmp_path: Path):
     with hold_folder(tmp_path), refusal as refused, hold_folder(tmp_path):
         pass
 
-    assert "--data-dir" in refused.value.message
+    assert all(hint in refused.value.message for hint in ("--data-dir", "`swarm chat MODEL`", "`swarm status`"))
 
 
 def test_a_folder_is_free_again_after_its_owner(tmp_path: Path):

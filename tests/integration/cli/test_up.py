@@ -129,8 +129,10 @@ def test_a_fellow_that_dies_is_told_and_survived_and_the_leader_that_dies_ends_t
 
 
 def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(up: Up):
+    """The folder is told, not the ports, which are taken as well."""
     command = [sys.executable, "-m", "swarm_cli", "up", "--no-model", "--data-dir", str(up.folder)]
-    command += ["--http-port", "0", "--grpc-port", "0"]
+    command += ["--http-port", up.document["http"].rpartition(":")[2]]
+    command += ["--grpc-port", up.document["grpc"].rpartition(":")[2]]
     second = subprocess.run(command, capture_output=True, text=True, timeout=END_S)
 
     assert second.returncode == 1

@@ -1,6 +1,7 @@
 """`swarm up`: reads the options, looks at the machine, runs the supervisor."""
 
 import asyncio
+import dataclasses
 import os
 import stat
 import sys
@@ -38,7 +39,7 @@ def up_command(
     transport: TransportOption = TransportChoice.AUTO,
     http_port: PortOption = 8080,
     grpc_port: PortOption = 50551,
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="State of every process.")] = DEFAULT_FOLDER,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="All state.")] = DEFAULT_FOLDER,
     model_dir: Annotated[
         Path | None, typer.Option("--model-dir", help="The catalog's folder; inside --data-dir when absent.")
     ] = None,
@@ -51,6 +52,10 @@ def up_command(
 ) -> None:
     """Run a whole swarm on this machine: leader, gateway, fellows, and a model over several stages."""
     context: CommandContext = ctx.obj
+    if once is not None and not once.strip():
+        raise BadRequest("--once has nothing to ask; give it a prompt", field="once")
+    if once is not None and chat:
+        raise BadRequest("--once ends after one reply and --chat goes on; give one of them", field="once")
     if no_model and (once is not None or chat):
         raise BadRequest("--no-model loads nothing, so --once and --chat have nothing to ask", field="no-model")
     options = UpOptions(
@@ -58,8 +63,8 @@ def up_command(
         stages=stages or min(2, fellows),
         model=model,
         transport=transport,
-        http_port=choose_port(http_port, "--http-port"),
-        grpc_port=choose_port(grpc_port, "--grpc-port"),
+        http_port=http_port,
+        grpc_port=grpc_port,
         data_dir=data_dir.expanduser().resolve(),
         model_dir=model_dir.expanduser().resolve() if model_dir else None,
         no_model=no_model,
@@ -69,11 +74,22 @@ def up_command(
     )
     if chat and not options.chat:
         err().print("no terminal to chat on; serving without one")
-    if options.http_port == options.grpc_port:
+    if http_port == grpc_port != 0:
         raise BadRequest(f"--http-port and --grpc-port are both {http_port}; give them different ports", field="port")
+    # The folder first: another run there explains taken ports better than the ports do.
     with hold_folder(options.data_dir), terminal_restored():
+        options = with_ports(options)
         code = asyncio.run(Supervisor(options, look_at_machine(), context.config, context.environ).run())
     raise typer.Exit(code)
+
+
+def with_ports(options: UpOptions) -> UpOptions:
+    """The same with free ports for 0. Raises Conflict when one is taken."""
+    http_port = choose_port(options.http_port, "--http-port")
+    grpc_port = choose_port(options.grpc_port, "--grpc-port")
+    while grpc_port == http_port:  # two free ones may be the same, one after the other
+        grpc_port = choose_port(0, "--grpc-port")
+    return dataclasses.replace(options, http_port=http_port, grpc_port=grpc_port)
 
 
 def look_at_machine() -> Machine:
