@@ -14,6 +14,7 @@ from swarm_cli.config import CliConfig
 from swarm_cli.context import CommandContext, LeaderOption
 from swarm_cli.failures import words_of
 from swarm_cli.inference import (
+    TEMPERATURE,
     MaxTokensOption,
     Reply,
     SeedOption,
@@ -33,12 +34,12 @@ def chat_command(
     ctx: typer.Context,
     model_id: Annotated[str, typer.Argument(metavar="ID")],
     max_tokens: MaxTokensOption = None,
-    temperature: TemperatureOption = None,
+    temperature: TemperatureOption = TEMPERATURE,
     seed: SeedOption = None,
     system: Annotated[str, typer.Option("--system", help="A system message to begin with.")] = "",
     leader: LeaderOption = None,
 ) -> None:
-    """Chat in the terminal: Ctrl-C stops a reply, Ctrl-D or /quit ends."""
+    """Chat in the terminal: Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /quit ends."""
     context: CommandContext = ctx.obj
     settings = generation_of(max_tokens, temperature, seed)
     if system:
@@ -60,7 +61,9 @@ def chat_command(
 
 def talk(runner: asyncio.Runner, leader: Leader, model_id: str, conversation: generation_pb2.Generation) -> None:
     """Ask and answer until the end of input, /quit, or Ctrl-C at the prompt."""
-    err().print(f"{model_id}: Ctrl-C stops a reply, Ctrl-D or /quit ends.", markup=False)
+    if sys.stdin.isatty():
+        keys = "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /quit ends."
+        err().print(f"{model_id}: {keys}", markup=False)
     while (line := read_line()) is not None and line not in QUIT:
         if not line:
             continue

@@ -1,5 +1,7 @@
 """How a failure looks to a person and to a script: words with the fix, and an exit code. Prints nothing."""
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 import grpc
@@ -19,15 +21,20 @@ _EXIT_CODES = {
     Reason.MODEL_NOT_FOUND: NOT_FOUND,
     Reason.FELLOW_NOT_FOUND: NOT_FOUND,
 }
-_FIXES = {
+FIXES = {
     Reason.MODEL_NOT_FOUND: "`swarm models` lists what exists; `swarm model-import SOURCE` adds one",
     Reason.FELLOW_NOT_FOUND: "`swarm fellows` lists the machines",
-    Reason.MODEL_NOT_READY: "`swarm model-load ID --wait` loads it",
     Reason.NO_FELLOW: "start one: `swarm-fellow --leader HOST:PORT`",
     Reason.TOO_FEW_FELLOWS: "ask for fewer stages, or start more fellows",
-    Reason.NOT_ENOUGH_MEMORY: "use more stages (--num-stages), a shorter --context, or unload another model",
+    Reason.NOT_ENOUGH_MEMORY: "the options are --num-stages and --context; `swarm model-unload ID` frees memory",
     Reason.SERVABLE_CORRUPT: "import it again: `swarm model-import SOURCE --id ID`",
 }
+# Advice in the options of `swarm up`, which has others.
+UP_FIXES = {
+    Reason.TOO_FEW_FELLOWS: "give a smaller --stages, or as many --fellows",
+    Reason.NOT_ENOUGH_MEMORY: "raise --fellows and --stages, or lower SWARM_SERVE_CONTEXT_TOKENS",
+}
+_COMMAND = re.compile(r"`(swarm[ -][a-z-]+)")
 
 
 class LeaderUnreachable(SwarmError):
@@ -62,7 +69,9 @@ def exit_code_of(error: SwarmError) -> int:
     return _EXIT_CODES.get(error.why, FAILED)
 
 
-def words_of(error: SwarmError) -> str:
-    """The sentence, and the fix on a line of its own when there is a known one."""
-    fix = _FIXES.get(error.why)
-    return f"{error.message}\n{fix}" if fix else error.message
+def words_of(error: SwarmError, fixes: Mapping[Reason, str] = FIXES) -> str:
+    """The sentence, and the fix on a line of its own when there is one that the sentence does not name already."""
+    fix = fixes.get(error.why, "")
+    if not fix or any(command in error.message for command in _COMMAND.findall(fix)):
+        return error.message
+    return f"{error.message}\n{fix}"

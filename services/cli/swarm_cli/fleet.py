@@ -10,8 +10,9 @@ from silentswarm.core.v1 import hardware_pb2
 from silentswarm.leader.v1 import fleet_pb2
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
+from swarm_cli.leader import Leader
 from swarm_cli.serving import UNLOAD_TIMEOUT_S
-from swarm_cli.terminal import bytes_text, json_of, out, print_json, table_of
+from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of
 
 app = typer.Typer(help="List the fellows; ping, release or delete one.", no_args_is_help=False)
 FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
@@ -59,8 +60,17 @@ def delete_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption
     """Forget a fellow: ends its stages and its link; it may join again."""
     context: CommandContext = ctx.obj
     request = fleet_pb2.DeleteFellowRequest(fellow_id=name)
-    context.run(leader, lambda to: to.ask(to.fleet.DeleteFellow, request, UNLOAD_TIMEOUT_S))
+
+    async def forget(to: Leader) -> bool:
+        known = await to.ask(to.fleet.ListFellows, fleet_pb2.ListFellowsRequest())
+        await to.ask(to.fleet.DeleteFellow, request, UNLOAD_TIMEOUT_S)
+        return any(fellow.state == "connected" for fellow in known.fellows if name in (fellow.name, fellow.fellow_id))
+
+    was_connected = context.run(leader, forget)
     out().print(f"{name} is forgotten", markup=False)
+    if was_connected:
+        advice = "stop it first, or use `swarm fellows release` to end its stages only"
+        err().print(f"{name} runs and joins again: {advice}", markup=False)
 
 
 def fellows_table(fellows: Iterable[fleet_pb2.Fellow]) -> RenderableType:

@@ -13,7 +13,7 @@ from swarm_core.errors import SwarmError
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
 from swarm_cli.progress import Steps, steps
-from swarm_cli.terminal import bytes_text, count_text, json_of, out, print_json, table_of
+from swarm_cli.terminal import bytes_text, count_text, err, json_of, out, print_json, table_of
 
 app = typer.Typer(help="List the models of the catalog; `models show ID` shows one.", no_args_is_help=False)
 
@@ -72,6 +72,7 @@ def import_command(
         print_json(json_of(model))
     else:
         out().print(model_table(model))
+        err().print(f"imported {model.model_id}; next: swarm model-load {model.model_id} --wait", markup=False)
 
 
 def import_request(source: str, model_id: str = "", revision: str = "") -> models_pb2.ImportModelRequest:

@@ -13,7 +13,7 @@ from swarm_cli.failures import LoadDidNotFinish
 from swarm_cli.leader import Leader
 from swarm_cli.progress import Steps, steps
 from swarm_cli.serving_view import ENDED, served_view, state_text
-from swarm_cli.terminal import json_of, out, print_json
+from swarm_cli.terminal import err, json_of, out, print_json
 
 UNLOAD_TIMEOUT_S = 120.0  # a fellow asks its stage to exit, and kills it after 10 s; a load in flight is ended first
 
@@ -72,7 +72,11 @@ def load_command(
         with steps() as progress:
             return await wait_until_ready(to, model_id, progress)
 
-    _show(context.run(leader, work), json or context.as_json)
+    status = context.run(leader, work)
+    _show(status, json or context.as_json)
+    if 0 < status.context_tokens < context_tokens:
+        cut = f"cut to the model's maximum, {status.context_tokens} tokens"
+        err().print(f"note: a context of {context_tokens} tokens was asked for; {cut}", markup=False)
 
 
 def unload_command(
@@ -110,7 +114,7 @@ def show_load(status: serving_pb2.ModelStatus, progress: Steps) -> None:
         else:
             progress.show(name, stage.step or stage.state, stage.done, stage.total)
     if status.state == serving_pb2.PLACEMENT_STATE_WIRING:
-        progress.show("ring", "links come up, a lap is tried")
+        progress.show("ring", "connecting the stages, trying a test token")
     if status.state == serving_pb2.PLACEMENT_STATE_READY:
         progress.show("ring", "ready", 1, 1)
 

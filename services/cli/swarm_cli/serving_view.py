@@ -34,6 +34,7 @@ def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
     headline = f"[bold]{escape(status.model_id)}[/bold]  {state_text(status.state)}"
     if status.state == serving_pb2.PLACEMENT_STATE_READY:
         headline += f"  epoch {status.epoch}  {status.running} running, {status.waiting} waiting"
+    if status.context_tokens:
         headline += f"  context {status.context_tokens} tokens"
     if status.HasField("probe_lap_ms"):
         headline += f"  lap {status.probe_lap_ms:.1f} ms"

@@ -20,7 +20,7 @@ from silentswarm.leader.v1 import (
     status_pb2,
     status_pb2_grpc,
 )
-from swarm_core.errors import FellowNotFound, ModelNotFound, TooFewFellows
+from swarm_core.errors import FellowNotFound, ModelNotFound, NotEnoughMemory, TooFewFellows
 from swarm_rpc.server import listen, make_server
 
 MODEL = models_pb2.Model(
@@ -65,10 +65,14 @@ class ScriptedLeader(
 ):
     """Answers, and keeps what it was asked. load_ends: the states a watched load goes through.
 
+    never_loaded: a watched load tells nothing and never ends. not_ready: the reason it takes no work.
     endless: a reply never ends by itself. cancelled: set when the caller of an endless reply went away.
     """
 
     load_ends: tuple[serving_pb2.ModelStatus, ...] = ()
+    never_loaded: bool = False
+    not_ready: str = ""
+    too_large: bool = False
     endless: bool = False
     loads: list[serving_pb2.LoadModelRequest] = field(default_factory=list)
     imports: list[models_pb2.ImportModelRequest] = field(default_factory=list)
@@ -94,6 +98,8 @@ class ScriptedLeader(
         self.loads.append(request)
         if request.num_stages > 2:
             raise TooFewFellows(f"{request.num_stages} stages need as many fellows; 2 are connected")
+        if self.too_large:
+            raise NotEnoughMemory("tiny needs 9 GB with 4,096 tokens of context; free: fellow-1 2 GB.")
         return serving_pb2.ModelStatus(
             model_id=request.model_id, state=serving_pb2.PLACEMENT_STATE_LOADING, stages=stages("loading")
         )
@@ -102,11 +108,14 @@ class ScriptedLeader(
         return serving_pb2.ModelStatus(
             model_id=request.model_id,
             state=serving_pb2.PLACEMENT_STATE_PLANNED,
+            context_tokens=min(request.context_tokens or 4096, 8192),
             stages=stages("planned"),
             notes=["one reply at a time: fellow-2 does not declare serve_concurrent"],
         )
 
     async def WatchModel(self, request, context):
+        if self.never_loaded:
+            await asyncio.Event().wait()
         for status in self.load_ends:
             yield status
 
@@ -144,7 +153,7 @@ class ScriptedLeader(
         return status_pb2.GetHealthResponse(version="0.1.0", uptime_s=12.0)
 
     async def GetReady(self, request, context):
-        return status_pb2.GetReadyResponse(ready=True)
+        return status_pb2.GetReadyResponse(ready=not self.not_ready, reasons=[self.not_ready] if self.not_ready else [])
 
     async def Generate(self, request, context) -> AsyncIterator[inference_pb2.GenerateEvent]:
         self.generations.append(request)
@@ -165,8 +174,8 @@ class ScriptedLeader(
 
 
 @contextmanager
-def serve(leader: ScriptedLeader) -> Iterator[ScriptedLeader]:
-    """The leader on a free port, in a thread of its own; its address is set while inside."""
+def serve(leader: ScriptedLeader, port: int = 0) -> Iterator[ScriptedLeader]:
+    """The leader on a port, 0 for a free one, in a thread of its own; its address is set while inside."""
     loop = asyncio.new_event_loop()
     started: list[grpc.aio.Server] = []
 
@@ -180,7 +189,7 @@ def serve(leader: ScriptedLeader) -> Iterator[ScriptedLeader]:
             status_pb2_grpc.add_StatusServicer_to_server,
         ):
             add(leader, server)
-        leader.address = f"127.0.0.1:{listen(server, '127.0.0.1:0')}"
+        leader.address = f"127.0.0.1:{listen(server, f'127.0.0.1:{port}')}"
         await server.start()
         started.append(server)
 

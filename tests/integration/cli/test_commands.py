@@ -109,6 +109,11 @@ def test_the_option_wins_over_the_environment_wherever_it_stands(swarm: Swarm, l
         (("models", "--leader", "nowhere"), "HOST:PORT"),
         (("infer", "tiny", ""), "the prompt is empty"),
         (("up", "--no-model", "--once", "hi"), "--no-model"),
+        (("up", "--once", ""), "--once has nothing to ask"),
+        (("up", "--once", "hi", "--chat"), "give one of them"),
+        (("up", "--http-port", "7777", "--grpc-port", "7777"), "both 7777"),
+        (("up", "--data-dir", "/proc/x"), "the data folder /proc/x cannot be made or written: No such file"),
+        (("up", "--data-dir", __file__), "choose another with --data-dir"),
     ],
 )
 def test_wrong_usage_is_2_and_never_a_traceback(swarm: Swarm, arguments: tuple[str, ...], words: str):
@@ -129,6 +134,7 @@ def test_import_sends_an_absolute_path_and_shows_its_steps(swarm: Swarm, leader:
     assert leader.imports[0].source == str(source)
     assert leader.imports[0].model_id == "tiny"
     assert "import convert" in ended.err
+    assert ended.err.splitlines()[-1] == "imported tiny; next: swarm model-load tiny --wait"
 
 
 def test_load_passes_every_choice_on(swarm: Swarm, leader: ScriptedLeader):
@@ -151,6 +157,15 @@ def test_a_plan_loads_nothing_and_shows_its_notes(swarm: Swarm, leader: Scripted
 
     assert leader.loads == []
     assert "note: one reply at a time: fellow-2" in ended.out
+
+
+def test_a_plan_shows_the_context_and_says_when_it_was_cut(swarm: Swarm):
+    default = swarm("model-load", "tiny", "--plan")
+    cut = swarm("model-load", "tiny", "--plan", "--context", "99999")
+
+    assert "context 4096 tokens" in default.out and default.err == ""
+    assert "context 8192 tokens" in cut.out
+    assert cut.err == "note: a context of 99999 tokens was asked for; cut to the model's maximum, 8192 tokens\n"
 
 
 def test_a_load_that_is_waited_for_shows_each_stage_until_it_is_ready(swarm: Swarm, leader: ScriptedLeader):
@@ -194,6 +209,13 @@ def test_a_fellow_is_asked_by_name(swarm: Swarm, act: str):
     assert swarm("fellows", act, "fellow-1").code == 0
 
 
+def test_deleting_a_fellow_that_runs_says_that_it_joins_again(swarm: Swarm):
+    running, gone = swarm("fellows", "delete", "fellow-1"), swarm("fellows", "delete", "fellow-9")
+
+    assert "fellow-1 runs and joins again: stop it first, or use `swarm fellows release`" in running.err
+    assert gone.err == ""
+
+
 def test_an_unknown_fellow_is_4(swarm: Swarm):
     assert swarm("fellows", "ping", "nobody").code == 4
 
@@ -207,6 +229,16 @@ def test_infer_prints_the_reply_alone_on_stdout(swarm: Swarm, leader: ScriptedLe
     assert generation.chat.messages[0].content == "Where?"
     assert (generation.new_tokens_max, generation.sampling.temperature, generation.sampling.seed) == (9, 0.0, 7)
     assert not generation.sampling.HasField("top_p")
+
+
+@pytest.mark.parametrize("arguments", [("infer", "tiny", "Where?"), ("chat", "tiny")])
+def test_the_temperature_is_low_unless_told_otherwise(swarm: Swarm, leader: ScriptedLeader, arguments: tuple[str, ...]):
+    swarm(*arguments, given="Where?\n")
+    swarm(*arguments, "--temperature", "0.9", given="Where?\n")
+
+    drawn = [asked.generation.sampling.temperature for asked in leader.generations]
+    assert drawn == pytest.approx([0.2, 0.9])
+    assert "[default: 0.2" in swarm(arguments[0], "--help").out
 
 
 def test_infer_raw_takes_its_prompt_from_stdin_without_a_template(swarm: Swarm, leader: ScriptedLeader):

@@ -3,6 +3,7 @@
 import json
 import time
 
+from swarm_cli.inference import TEMPERATURE
 from swarm_cli.terminal import err, out
 
 
@@ -34,5 +35,10 @@ class Narrator:
 
 def curl_line(base_url: str, model_id: str) -> str:
     """A command that streams a reply, ready to paste."""
-    question = {"model": model_id, "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
+    question = {
+        "model": model_id,
+        "stream": True,
+        "temperature": TEMPERATURE,
+        "messages": [{"role": "user", "content": "Hello!"}],
+    }
     return f"curl -N {base_url}/v1/chat/completions -H 'Content-Type: application/json' -d '{json.dumps(question)}'"
