@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from swarm_cli.serving import TransportChoice
 from swarm_cli.up.options import Machine, UpOptions
-from swarm_cli.up.plan import fellow_names, plan_chat, plan_children
+from swarm_cli.up.plan import fellow_names, ignored_variables, plan_chat, plan_children
 
 OPTIONS = UpOptions(
     fellows=2,
@@ -73,6 +73,12 @@ def test_the_catalog_is_the_leaders_own_unless_a_folder_is_given():
 
     assert "SWARM_SERVABLE_MODELS_ROOT" not in plan_children(OPTIONS, MACHINE, {})[0].environ
     assert plan_children(shared, MACHINE, {})[0].environ["SWARM_SERVABLE_MODELS_ROOT"] == "/shared"
+
+
+def test_addresses_of_the_environment_that_have_no_effect_are_known():
+    environ = {"SWARM_LEADER_HOST": "0.0.0.0", "SWARM_GRPC_PORT": "", "SWARM_STAGE_THREADS": "3"}
+
+    assert ignored_variables(environ) == ["SWARM_LEADER_HOST"]
 
 
 def test_a_chat_shares_the_terminal():

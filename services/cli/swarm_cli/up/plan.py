@@ -9,6 +9,8 @@ from swarm_cli.up.options import HOST, Machine, UpOptions
 
 LEADER = "leader"
 GATEWAY = "gateway"
+# What the leader and the gateway would read, and `swarm up` chooses itself.
+_CHOSEN_HERE = ("SWARM_LEADER_HOST", "SWARM_GRPC_PORT", "SWARM_GATEWAY_HOST", "SWARM_HTTP_PORT")
 MEMORY_SHARE = 0.8  # of what is free; the rest is for the leader, the gateway and the page cache
 
 
@@ -29,6 +31,11 @@ def plan_children(options: UpOptions, machine: Machine, environ: Mapping[str, st
     gateway_environ = {"SWARM_LEADER": address, "SWARM_GATEWAY_HOST": HOST, "SWARM_HTTP_PORT": str(options.http_port)}
     gateway = ChildSpec(GATEWAY, _python("swarm_gateway"), {**environ, **gateway_environ}, _log(options, GATEWAY))
     return [leader, gateway, *(_fellow(name, address, options, machine, environ) for name in fellow_names(options))]
+
+
+def ignored_variables(environ: Mapping[str, str]) -> list[str]:
+    """Addresses the environment sets in vain: everything listens on loopback, at the ports of the options."""
+    return [name for name in _CHOSEN_HERE if environ.get(name)]
 
 
 def plan_chat(options: UpOptions, model_id: str, environ: Mapping[str, str]) -> ChildSpec:

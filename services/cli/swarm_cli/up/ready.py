@@ -17,6 +17,11 @@ from swarm_cli.leader import Leader
 
 START_S = 90.0  # a cold start on a slow disk imports for seconds; three processes do it on two cores at once
 POLL_S = 0.1
+PERMANENT_S = 5.0  # a full disk or a database that cannot be written seldom heals by itself within a start
+_FIXES = {
+    "disk": "free some, give --data-dir a folder on another disk, or lower SWARM_MIN_FREE_DISK_GB",
+    "database": "--data-dir must be writable; SWARM_DATABASE_URL may name another database",
+}
 ASK_S = 5.0
 
 
@@ -29,13 +34,34 @@ async def until(claim: Callable[[], Awaitable[str]], who: str, within_s: float =
         await asyncio.sleep(POLL_S)
 
 
-async def leader_lacks(leader: Leader) -> str:
-    """Why the leader takes no work yet; "" when it does."""
+async def until_leader_ready(leader: Leader, tell: Callable[[str], None], within_s: float = START_S) -> None:
+    """Ask until the leader takes work; a reason that only a person can remove is told when it first appears.
+
+    Raises DeadlinePassed with the last answer, or SwarmError once such a reason has lasted PERMANENT_S.
+    """
+    deadline_s = time.monotonic() + within_s
+    first_seen_s: dict[str, float] = {}
+    while missing := await _leader_lacks(leader):
+        now_s = time.monotonic()
+        lasting = {kind: reason for kind in _FIXES for reason in missing if reason.startswith(kind)}
+        for kind in lasting.keys() - first_seen_s.keys():
+            tell(f"the leader takes no work: {lasting[kind]}")
+        first_seen_s = {kind: first_seen_s.get(kind, now_s) for kind in lasting}
+        for kind, since_s in first_seen_s.items():
+            if now_s - since_s > PERMANENT_S:
+                raise SwarmError(f"the leader takes no work: {lasting[kind]}\n{_FIXES[kind]}")
+        if now_s > deadline_s:
+            raise DeadlinePassed(f"the leader is not ready after {within_s:.0f} s: {'; '.join(missing)}")
+        await asyncio.sleep(POLL_S)
+
+
+async def _leader_lacks(leader: Leader) -> list[str]:
+    """Why the leader takes no work yet; empty when it does."""
     try:
         answer = await leader.ask(leader.status.GetReady, status_pb2.GetReadyRequest(), ASK_S)
     except SwarmError as error:
-        return error.message
-    return "" if answer.ready else "; ".join(answer.reasons) or "it does not say why"
+        return [error.message]
+    return [] if answer.ready else list(answer.reasons) or ["it does not say why"]
 
 
 async def gateway_lacks(base_url: str) -> str:

@@ -12,7 +12,7 @@ from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_cli.config import CliConfig
-from swarm_cli.failures import FAILED, INTERRUPTED, OK, words_of
+from swarm_cli.failures import FAILED, INTERRUPTED, OK, UP_FIXES, words_of
 from swarm_cli.inference import follow_reply, generation_of, print_part
 from swarm_cli.leader import Leader
 from swarm_cli.progress import steps
@@ -21,8 +21,8 @@ from swarm_cli.up.children import Children
 from swarm_cli.up.model import ensure_model
 from swarm_cli.up.narrator import Narrator
 from swarm_cli.up.options import HOST, Machine, UpOptions
-from swarm_cli.up.plan import GATEWAY, LEADER, fellow_names, plan_chat, plan_children
-from swarm_cli.up.ready import fellows_lack, gateway_lacks, leader_lacks, stage_pids, until, write_ready_file
+from swarm_cli.up.plan import GATEWAY, LEADER, fellow_names, ignored_variables, plan_chat, plan_children
+from swarm_cli.up.ready import fellows_lack, gateway_lacks, stage_pids, until, until_leader_ready, write_ready_file
 
 ONCE_TOKENS = 256
 _NEEDED = {LEADER, GATEWAY}  # without one of these nobody can be served
@@ -40,6 +40,8 @@ class Supervisor:
         self._address = f"{HOST}:{options.grpc_port}"
         self._base_url = f"http://{HOST}:{options.http_port}"
         self._config = dataclasses.replace(config, leader=self._address)
+        self._serves = False  # all is up, and what was asked for has begun
+        self._chat_has_terminal = False
 
     async def run(self) -> int:
         """Until it is told to end, the chat ends, or the leader or the gateway dies. Returns the exit code."""
@@ -60,9 +62,10 @@ class Supervisor:
             await asyncio.wait({life, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if life.done():
                 return life.result()
-            return OK if self._options.once is None else INTERRUPTED
+            asked = self._options.chat or self._options.once is not None
+            return INTERRUPTED if asked and not self._serves else OK
         except SwarmError as error:
-            self._narrator.warn(f"error: {words_of(error)}")
+            self._narrator.warn(f"error: {words_of(error, UP_FIXES)}")
             return FAILED
         finally:
             life.cancel()
@@ -81,19 +84,21 @@ class Supervisor:
             self._announce(status)
             if self._options.once is not None and model_id is not None:
                 return await self._children.while_all_live(self._reply_once(leader, model_id, self._options.once))
+            self._serves = True
             if self._options.chat and model_id is not None:
-                await self._children.start(plan_chat(self._options, model_id, self._environ))
-            else:
-                self._narrator.say("serving; Ctrl-C ends everything")
+                return await self._chat(model_id)
+            self._narrator.say("serving; Ctrl-C ends everything")
             return await self._serve()
 
     async def _start(self, leader: Leader) -> None:
         """Start every process and wait until each answers."""
         names = fellow_names(self._options)
         self._narrator.say(f"starting a leader, a gateway, {', '.join(names)}; logs in {self._logs}")
+        if ignored := ignored_variables(self._environ):
+            self._narrator.say(f"{', '.join(ignored)} of the environment: ignored; use --grpc-port and --http-port")
         first, *others = plan_children(self._options, self._machine, self._environ)
         await self._children.start(first)
-        await self._children.while_all_live(until(lambda: leader_lacks(leader), "the leader"))
+        await self._children.while_all_live(until_leader_ready(leader, self._narrator.warn))
         self._narrator.say(f"the leader answers at {self._address}")
         for spec in others:
             await self._children.start(spec)
@@ -103,7 +108,7 @@ class Supervisor:
         self._narrator.say(f"connected: {', '.join(names)}")
 
     async def _load(self, leader: Leader) -> serving_pb2.ModelStatus:
-        """Import when needed, load, and wait until a token went round."""
+        """Import when needed, load, and wait until a test token went through all stages."""
         with steps(self._narrator.started_s) as progress:
             model_id = await ensure_model(leader, self._options.model, progress)
         self._narrator.say(f"loading {model_id} over {self._options.stages} stages")
@@ -116,13 +121,14 @@ class Supervisor:
         await leader.ask(leader.serving.LoadModel, request)
         with steps(self._narrator.started_s) as progress:
             status = await wait_until_ready(leader, model_id, progress)
-        self._narrator.say(f"{model_id} is ready: a token went round")
+        self._narrator.say(f"{model_id} is ready: a test token went through all stages")
         return status
 
     def _announce(self, status: serving_pb2.ModelStatus | None) -> None:
         """Say where to go, and write the ready file."""
         model_id = status.model_id if status else None
-        self._narrator.show_way_in(self._base_url, self._address, model_id, quiet=self._options.once is not None)
+        replies = self._options.chat or self._options.once is not None
+        self._narrator.show_way_in(self._base_url, self._address, model_id, quiet=replies)
         if self._options.ready_file is None:
             return
         pids = self._children.pids()
@@ -139,6 +145,15 @@ class Supervisor:
         sys.stdout.write("\n")
         sys.stdout.flush()
         return OK
+
+    async def _chat(self, model_id: str) -> int:
+        """Serve until the chat ends. On a terminal Ctrl-C reaches the chat too, which alone knows what it means."""
+        self._chat_has_terminal = sys.stdin.isatty()
+        try:
+            await self._children.start(plan_chat(self._options, model_id, self._environ))
+            return await self._serve()
+        finally:
+            self._chat_has_terminal = False
 
     async def _serve(self) -> int:
         """Watch the children. A fellow's end is told and survived; the leader's or the gateway's ends the run."""
@@ -157,10 +172,15 @@ class Supervisor:
 
     @contextmanager
     def _stop_signals(self) -> Iterator[asyncio.Event]:
-        """An event set by the first SIGINT, SIGTERM or SIGHUP; a second one kills at once."""
+        """An event set by the first SIGINT, SIGTERM or SIGHUP; a second one kills at once.
+
+        SIGINT is left to a chat that has the terminal.
+        """
         stop = asyncio.Event()
 
-        def on_signal() -> None:
+        def on_signal(number: int) -> None:
+            if number == signal.SIGINT and self._chat_has_terminal:
+                return
             if stop.is_set():
                 self._children.kill_all()
             stop.set()
@@ -168,7 +188,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         for number in numbers:
-            loop.add_signal_handler(number, on_signal)
+            loop.add_signal_handler(number, on_signal, number)
         try:
             yield stop
         finally:
