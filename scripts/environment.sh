@@ -42,6 +42,17 @@ make_venv() {
   "$python" -m venv --clear "$VENV" >&2 || die "could not make $VENV; see above"
 }
 
+# Prints the last line of a pip log that is no warning, cut after a word.
+last_words() {
+  local words
+  words="$(grep -v '^ *WARNING' "$1" | tail -n 1 | sed 's/^ *//')" || true
+  if ((${#words} > 100)); then
+    words="${words:0:100}"
+    words="${words% *} ..."
+  fi
+  printf '%s' "${words:+: $words}"
+}
+
 # run_pip WHAT ARGUMENT...: one pip install, a line at the start and every 10 s, its own words in .venv/install.log.
 run_pip() {
   local what="$1" log="$VENV/install.log" pip_pid
@@ -56,7 +67,7 @@ run_pip() {
     sleep 0.2
     ticks=$((ticks + 1))
     if ((ticks % 50 == 0)); then
-      say "  still installing $what: $(tail -n 1 "$log" | cut -c 1-100)"
+      say "  still installing $what$(last_words "$log")"
     fi
   done
   local code=0
