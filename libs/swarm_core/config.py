@@ -42,6 +42,19 @@ def variables(config: type) -> dict[str, str]:
     }
 
 
+def describe_variables(config: type) -> str:
+    """For `--help`: one line a variable with its meaning, and its default in brackets where there is one to show."""
+    fields = [field for field in dataclasses.fields(config) if "variable" in field.metadata]
+    return "\n".join(
+        f"  {field.metadata['variable']:<30} {field.metadata['meaning']}{_shown(field.default)}" for field in fields
+    )
+
+
+def _shown(default: Any) -> str:
+    number = int(default) if isinstance(default, bool) else default
+    return f" [{number:g}]" if isinstance(number, int | float) else f" [{default}]" if default else ""
+
+
 def _parse(variable: str, text: str, default: Any) -> Any:
     """Read `text` as the type of `default`."""
     if isinstance(default, bool):

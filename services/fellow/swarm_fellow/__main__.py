@@ -9,12 +9,11 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import structlog
 from swarm_core.clock import SystemClock
-from swarm_core.config import variables
+from swarm_core.config import describe_variables
 from swarm_core.errors import SwarmError
 from swarm_core.families import SERVED_MODEL_TYPES
 from swarm_core.logs import configure_logs
@@ -114,13 +113,10 @@ async def serve(config: FellowConfig, state: StateFolder, environ: Mapping[str, 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The few flags; everything else is an environment variable, listed by --help."""
-    listed = "\n".join(
-        f"  {name}\n      {meaning}{_default_of(name)}" for name, meaning in variables(FellowConfig).items()
-    )
     parser = argparse.ArgumentParser(
         prog="swarm-fellow",
         description="Lends this machine to a swarm: joins a leader and serves the stages it is given.",
-        epilog=f"environment variables:\n{listed}",
+        epilog=f"environment variables:\n{describe_variables(FellowConfig)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--leader", metavar="HOST:PORT", help="the leader's gRPC port (SWARM_LEADER)")
@@ -130,13 +126,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--state-dir", metavar="DIR", type=Path, help="folder for identity and logs (SWARM_FELLOW_STATE_DIR)"
     )
     return parser.parse_args(arguments)
-
-
-def _default_of(variable: str) -> str:
-    """The default in brackets, where there is one to show."""
-    default = next(field.default for field in fields(FellowConfig) if field.metadata.get("variable") == variable)
-    shown = int(default) if isinstance(default, bool) else default
-    return f" [{shown:g}]" if isinstance(shown, (int, float)) else f" [{shown}]" if shown else ""
 
 
 def main() -> None:

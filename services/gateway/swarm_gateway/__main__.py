@@ -6,16 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import Field, fields
 from importlib.metadata import version
-from typing import Any
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported; its own lines help no reader of these logs
 
 import structlog
 from aiohttp import web
 from swarm_core.clock import SystemClock
-from swarm_core.config import from_environment, variables
+from swarm_core.config import describe_variables, from_environment
 from swarm_core.errors import BadRequest, SwarmError
 from swarm_core.listen import check_bind_host, join_host_port, split_host_port
 from swarm_core.logs import configure_logs
@@ -47,7 +45,7 @@ def read_config(arguments: list[str], environ: Mapping[str, str]) -> GatewayConf
     parser = argparse.ArgumentParser(
         prog="swarm-gateway",
         description="The HTTP side of SilentSwarm: OpenAI-compatible /v1, JSON /api/v1.",
-        epilog=f"environment variables:\n{_list_variables()}",
+        epilog=f"environment variables:\n{describe_variables(GatewayConfig)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--leader", metavar="HOST:PORT", help="the leader's gRPC address (SWARM_LEADER)")
@@ -57,22 +55,6 @@ def read_config(arguments: list[str], environ: Mapping[str, str]) -> GatewayConf
     config = from_environment(GatewayConfig, environ, leader=options.leader, host=options.host, port=options.port)
     split_host_port(config.leader)
     return config
-
-
-def _default_of(field: "Field[Any]") -> str:
-    """The default in brackets, where there is one to show."""
-    shown = int(field.default) if isinstance(field.default, bool) else field.default
-    return f" [{shown:g}]" if isinstance(shown, (int, float)) else f" [{shown}]" if shown else ""
-
-
-def _list_variables() -> str:
-    """One line a variable: name, meaning, default."""
-    meanings = variables(GatewayConfig)
-    return "\n".join(
-        f"  {name:<28} {meanings[name]}{_default_of(field)}"
-        for field in fields(GatewayConfig)
-        if (name := field.metadata.get("variable"))
-    )
 
 
 async def serve(config: GatewayConfig) -> None:

@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import Field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported; its own lines help no reader of these logs
 
@@ -27,7 +26,7 @@ from silentswarm.leader.v1 import (
 )
 from silentswarm.relay.v1 import relay_pb2_grpc
 from swarm_core.clock import Clock, SystemClock
-from swarm_core.config import from_environment, variables
+from swarm_core.config import describe_variables, from_environment
 from swarm_core.errors import BadRequest, Conflict, SwarmError, Unavailable
 from swarm_core.listen import join_host_port
 from swarm_core.logs import configure_logs
@@ -281,7 +280,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="swarm-leader",
         description="The control plane of a swarm. Configured by environment variables; options win over them.",
-        epilog=f"environment variables:\n{_list_variables()}",
+        epilog=f"environment variables:\n{describe_variables(LeaderConfig)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -292,22 +291,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, help="the leader's own folder")
     parser.add_argument("--version", action="version", version=VERSION)
     return parser.parse_args(arguments)
-
-
-def _default_of(field: "Field[Any]") -> str:
-    """The default in brackets, where there is one to show."""
-    shown = int(field.default) if isinstance(field.default, bool) else field.default
-    return f" [{shown:g}]" if isinstance(shown, (int, float)) else f" [{shown}]" if shown else ""
-
-
-def _list_variables() -> str:
-    """One line a variable: name, meaning, default."""
-    meanings = variables(LeaderConfig)
-    return "\n".join(
-        f"  {name:<28} {meanings[name]}{_default_of(field)}"
-        for field in fields(LeaderConfig)
-        if (name := field.metadata.get("variable"))
-    )
 
 
 def main() -> None:
