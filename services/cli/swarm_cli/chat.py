@@ -14,6 +14,7 @@ from swarm_cli.config import CliConfig
 from swarm_cli.context import CommandContext, LeaderOption
 from swarm_cli.failures import words_of
 from swarm_cli.inference import (
+    REPLY_TOKENS,
     TEMPERATURE,
     MaxTokensOption,
     Reply,
@@ -33,7 +34,7 @@ PROMPT = "you> "
 def chat_command(
     ctx: typer.Context,
     model_id: Annotated[str, typer.Argument(metavar="ID")],
-    max_tokens: MaxTokensOption = None,
+    max_tokens: MaxTokensOption = REPLY_TOKENS,
     temperature: TemperatureOption = TEMPERATURE,
     seed: SeedOption = None,
     system: Annotated[str, typer.Option("--system", help="A system message to begin with.")] = "",

@@ -16,7 +16,8 @@ from swarm_cli.leader import Leader
 from swarm_cli.terminal import json_of, print_json
 
 MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to generate.")]
-TEMPERATURE = 0.2  # small models, such as the one that comes along, lose the thread at 1, the models' own default
+TEMPERATURE = 0.0  # at 0.2 the small model that comes along answers in another language every second time
+REPLY_TOKENS = 512  # a greedy reply of a small model may run in circles; --max-tokens lets it
 TemperatureOption = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=2**64 - 1, help="The same seed draws the same.")]
 
@@ -39,7 +40,7 @@ def infer_command(
     ctx: typer.Context,
     model_id: Annotated[str, typer.Argument(metavar="ID")],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The question; - reads it from stdin.")],
-    max_tokens: MaxTokensOption = None,
+    max_tokens: MaxTokensOption = REPLY_TOKENS,
     temperature: TemperatureOption = TEMPERATURE,
     seed: SeedOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,

@@ -237,8 +237,8 @@ def test_the_temperature_is_low_unless_told_otherwise(swarm: Swarm, leader: Scri
     swarm(*arguments, "--temperature", "0.9", given="Where?\n")
 
     drawn = [asked.generation.sampling.temperature for asked in leader.generations]
-    assert drawn == pytest.approx([0.2, 0.9])
-    assert "[default: 0.2" in swarm(arguments[0], "--help").out
+    assert drawn == pytest.approx([0.0, 0.9])
+    assert "[default: 0.0" in swarm(arguments[0], "--help").out
 
 
 def test_infer_raw_takes_its_prompt_from_stdin_without_a_template(swarm: Swarm, leader: ScriptedLeader):

@@ -148,7 +148,7 @@ def test_a_chat_in_a_pipe_has_stdout_for_its_replies(tmp_path: Path):
         out, err = up.communicate("/quit\n", timeout=TELL_S + END_S)
 
     assert (up.returncode, out) == (0, ""), err
-    assert "OpenAI base URL" in err and '"temperature": 0.2' in err
+    assert "OpenAI base URL" in err and '"temperature": 0.0' in err
     assert "SWARM_LEADER_HOST of the environment: ignored" in err
     assert "tiny is ready: a test token went through all stages" in err
 
