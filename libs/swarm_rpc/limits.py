@@ -1,7 +1,9 @@
 """Numbers every channel and server agrees on."""
 
-KEEPALIVE_MS = 20_000  # a home router forgets an idle TCP mapping after minutes; both ends ping well before
-KEEPALIVE_TIMEOUT_MS = 10_000  # a half-open link is noticed after at most both together
+# A half-open link is noticed after at most both together, which is less than a lease (15 s): a fellow that redials
+# then is never lost. A home router forgets an idle mapping after minutes; both ends ping well before.
+KEEPALIVE_MS = 8_000
+KEEPALIVE_TIMEOUT_MS = 6_000
 MESSAGE_BYTES_MAX = 4 * 2**20  # control messages; bulk data is chunked below it
 FRAME_BYTES_MAX = 64 * 2**20  # a 1,024-token prompt piece of an 8,192-wide float32 model is 32 MiB
 
@@ -11,6 +13,7 @@ METADATA_BYTES_MAX = 64 * 2**10
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # gRPC waits 60 s for a ping's answer without it
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),

@@ -74,6 +74,10 @@ def make_table(config: GatewayConfig, leader: Leader, clock: Clock, version: str
     return table
 
 
+# What load balancers ask; it must answer also when slow callers hold every place.
+_NEVER_REFUSED = {"/healthz", "/api/v1/health", "/api/v1/ready"}
+
+
 class Front:
     """What stands before every handler: finding it, counting it, and wording its failures."""
 
@@ -91,7 +95,7 @@ class Front:
         if found is None:
             allowed = self._table.methods(path)
             raise wrong_method(request.method, path, allowed) if allowed else no_route(request.method, path)
-        if self._running >= self._requests_max and path != "/healthz":
+        if self._running >= self._requests_max and path not in _NEVER_REFUSED:
             words = f"{self._running} requests are in work; no more are taken (SWARM_GATEWAY_REQUESTS_MAX)"
             raise HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))
         self._running += 1

@@ -235,6 +235,18 @@ async def test_fetches_are_bounded_and_a_fellow_that_leaves_frees_its_place(lead
     assert len(await leader.fetch(transfer_pb2.FetchItem(tensor=BIG), sha256=sha256)) == 4
 
 
+async def test_a_fellow_that_never_reads_loses_its_place_to_others(leader: Leader):
+    """64 fetches that nobody read once kept every load of the fleet waiting."""
+    leader.servicer._take_timeout_s = 0.3
+    sha256 = (await leader.manifest()).manifest_sha256
+    endless = [transfer_pb2.FetchItem(tensor=BIG)] * 200
+    call = leader.transfer.Fetch(transfer_pb2.FetchRequest(model_id="org/tiny", manifest_sha256=sha256, items=endless))
+    await call.read()
+
+    await until(lambda: leader.servicer._fetches == 0)
+    call.cancel()
+
+
 async def test_a_whole_model_can_be_rebuilt_from_one_fetch(leader: Leader):
     manifest = json.loads((await leader.manifest()).manifest_json)
     names = list(manifest["tensors"])

@@ -99,3 +99,11 @@ async def test_head_is_get_without_the_body(gateway):
     async with gateway.client.head(gateway.url + "/v1/models") as response:
         assert response.status == 200
         assert await response.read() == b""
+
+
+async def test_head_of_a_stream_is_its_headers_alone(gateway):
+    """Events after the headers of a HEAD would stand before the next reply of the connection."""
+    async with gateway.client.head(gateway.url + "/api/v1/models/tiny/status/stream") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        assert await response.read() == b""

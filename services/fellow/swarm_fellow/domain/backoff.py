@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 REDIAL_MIN_S = 0.25
-REDIAL_MAX_S = 20.0
+REDIAL_MAX_S = 5.0  # a third of a lease, so that an outage shorter than one loses nothing; docs/decisions/0005
 HEARTBEAT_JITTER = 0.10  # a fleet that lost its leader together must not come back in step
 STEADY_S = 5.0  # a link that held this long was a good one: its loss is the first failure, not the next
 
@@ -12,7 +12,7 @@ Draw = Callable[[], float]
 
 
 def redial_delay_s(failures: int, draw: float) -> float:
-    """Seconds to wait after `failures` failures in a row (from 1): 0.25 to 20, doubling, spread over the whole range.
+    """Seconds to wait after `failures` failures in a row (from 1): 0.25 to 5, doubling, spread over the whole range.
 
     draw: uniform in [0, 1).
     """

@@ -35,6 +35,9 @@ class RestHandlers:
             bytes_max = min(self._config.body_bytes_max, BODY_BYTES_MAX)
             body = await read_body(request, bytes_max, self._config.read_timeout_s)
         message = build_request(route, raw_variables, request.query.items(), body)
+        if route.streams and request.method == "HEAD":
+            # A stream has no length to tell; events after these headers would stand before the next reply.
+            return web.Response(content_type="text/event-stream", charset="utf-8")
         if route.streams:
             async with self._leader.stream(route.method, message, self._config.stream_timeout_s) as events:
                 return await self._stream(request, events)

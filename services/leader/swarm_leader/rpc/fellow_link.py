@@ -16,6 +16,8 @@ from swarm_leader.rpc.capabilities import capabilities_from_proto
 
 REGISTER_TIMEOUT_S = 10.0
 
+STAGES_MAX = 64  # of one heartbeat; a machine holds a few, and whoever claims more is not believed
+
 
 class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
     """One stream a fellow."""
@@ -69,7 +71,7 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
             return
         body = request.WhichOneof("body")
         if body == "heartbeat":
-            statuses = list(request.heartbeat.stages)
+            statuses = list(request.heartbeat.stages)[:STAGES_MAX]
             missing = self._registry.take_heartbeat(fellow, list(request.heartbeat.devices), statuses)
             self._faults.take_missing(fellow, missing)
             self._faults.take_statuses(fellow, statuses)

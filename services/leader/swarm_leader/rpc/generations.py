@@ -19,7 +19,7 @@ _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 def check_request_id(request_id: str) -> str:
     """The id as given; "" is for the leader to choose. Raises BadRequest."""
-    if request_id and not _REQUEST_ID.match(request_id):
+    if request_id and not _REQUEST_ID.fullmatch(request_id):
         raise BadRequest('a request_id has 1..64 letters, digits, "-" or "_"', field="request_id")
     return request_id
 

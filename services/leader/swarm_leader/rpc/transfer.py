@@ -1,7 +1,8 @@
 """The Transfer service: bytes of tensors and small files to fellows, from any offset. The fellow verifies hashes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from swarm_leader.domain.ports import Catalog
 
 CHUNK_BYTES = 2**20
 FETCHES_MAX = 64  # each holds one chunk in memory and waits for one reader; more only share the same disk
+TAKE_TIMEOUT_S = 60.0  # a fellow that takes no chunk for so long gives its place to others, and resumes later
 ITEMS_MAX = 20_000  # a whole model of a hundred layers has some thousand tensors
 
 
@@ -32,9 +34,12 @@ class Span:
 class TransferServicer(transfer_pb2_grpc.TransferServicer):
     """Reads one chunk at a time, in a thread, and only as fast as the fellow takes them."""
 
-    def __init__(self, catalog: Catalog, fetches_max: int = FETCHES_MAX) -> None:
+    def __init__(
+        self, catalog: Catalog, fetches_max: int = FETCHES_MAX, take_timeout_s: float = TAKE_TIMEOUT_S
+    ) -> None:
         self._catalog = catalog
         self._fetches_max = fetches_max
+        self._take_timeout_s = take_timeout_s
         self._fetches = 0
 
     async def GetManifest(
@@ -62,9 +67,22 @@ class TransferServicer(transfer_pb2_grpc.TransferServicer):
             for span in plan_spans(self._catalog.get(request.model_id), request):
                 for begin, size_bytes in chunks_of(span.size_bytes):
                     data = await asyncio.to_thread(_read, folder, span.file, span.begin + begin, size_bytes)
-                    yield transfer_pb2.FetchChunk(item=span.item, offset=span.offset + begin, data=data)
+                    with _must_take_within(self._take_timeout_s):
+                        yield transfer_pb2.FetchChunk(item=span.item, offset=span.offset + begin, data=data)
         finally:
             self._fetches -= 1
+
+
+@contextmanager
+def _must_take_within(seconds: float) -> Iterator[None]:
+    """End the call when the reader does not take what is yielded inside; a call has no other deadline on writes."""
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def plan_spans(manifest: Manifest, request: transfer_pb2.FetchRequest) -> list[Span]:
