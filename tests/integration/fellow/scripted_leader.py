@@ -168,6 +168,7 @@ class ScriptedLeader(
         self.cuts_after_bytes: list[int] = []
         self.corrupt: dict[str, int] = {}
         self.fetched_bytes = 0
+        self.fetches_running = 0
         self.hold_after_bytes = float("inf")
         self.go_on = asyncio.Event()
         self.port = 0
@@ -254,6 +255,14 @@ class ScriptedLeader(
         )
 
     async def Fetch(self, request, context):
+        self.fetches_running += 1
+        try:
+            async for chunk in self._fetch(request):
+                yield chunk
+        finally:
+            self.fetches_running -= 1
+
+    async def _fetch(self, request):
         model = self.models[request.model_id]
         if request.manifest_sha256 != manifest_sha256(model.manifest_json):
             raise Conflict("another manifest")

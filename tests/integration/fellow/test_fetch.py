@@ -58,6 +58,7 @@ async def test_a_download_goes_on_after_the_fellow_was_away(tmp_path: Path):
         fellow = await leader.connection()
         fellow.send(load=link_pb2.LoadSignal(spec=leader.models["tiny/one"].spec("p1")))
         await eventually(lambda: bytes_under(tmp_path / "models") > 30_000, "half of it lies on disk")
+    await eventually(lambda: leader.fetches_running == 0, "the leader noticed that its reader is gone")
     leader.go_on.set()
     result = await load_once(leader, tmp_path)
 
