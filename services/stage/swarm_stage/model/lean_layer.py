@@ -16,7 +16,7 @@ class LeanLayer:
     """The weights of one transformers decoder layer, q/k/v and gate/up side by side.
 
     A decode step reads every weight once and multiplies it by few rows, so the number of calls counts: one product for
-    q, k and v and one for gate and up instead of five (docs/measurements/lean-decode.md).
+    q, k and v and one for gate and up instead of five (docs/measurements/2026-11-first-ring.md).
     """
 
     def __init__(self, layer: Any) -> None:
