@@ -245,6 +245,7 @@ async def test_a_fellow_that_never_reads_loses_its_place_to_others(leader: Leade
 
     await until(lambda: leader.servicer._fetches == 0)
     call.cancel()
+    assert len(await leader.fetch(transfer_pb2.FetchItem(tensor=BIG), sha256=sha256)) == 4
 
 
 async def test_a_whole_model_can_be_rebuilt_from_one_fetch(leader: Leader):
