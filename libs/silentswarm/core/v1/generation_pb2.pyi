@@ -56,7 +56,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("chat", "prompt", "prompt_ids", "sampling", "new_tokens_max", "stop", "ignore_eos")
+    __slots__ = ("chat", "prompt", "prompt_ids", "sampling", "new_tokens_max", "stop", "ignore_eos", "new_tokens_min", "caller", "caller_weight")
     CHAT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,9 @@ class Generation(_message.Message):
     NEW_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
+    NEW_TOKENS_MIN_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    CALLER_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     chat: Chat
     prompt: str
     prompt_ids: TokenIds
@@ -71,10 +74,13 @@ class Generation(_message.Message):
     new_tokens_max: int
     stop: _containers.RepeatedScalarFieldContainer[str]
     ignore_eos: bool
-    def __init__(self, chat: _Optional[_Union[Chat, _Mapping]] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., new_tokens_max: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
+    new_tokens_min: int
+    caller: str
+    caller_weight: float
+    def __init__(self, chat: _Optional[_Union[Chat, _Mapping]] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., new_tokens_max: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., new_tokens_min: _Optional[int] = ..., caller: _Optional[str] = ..., caller_weight: _Optional[float] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("queue_ms", "prefill_ms", "decode_ms", "stage_ms", "link_ms", "bytes_per_token", "route")
+    __slots__ = ("queue_ms", "prefill_ms", "decode_ms", "stage_ms", "link_ms", "bytes_per_token", "route", "total_ms", "tokenize_ms", "sample_ms", "wait_ms", "detokenize_ms", "prefill_stage_ms", "batch_mean")
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
     DECODE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +88,13 @@ class Timing(_message.Message):
     LINK_MS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MS_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZE_MS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    DETOKENIZE_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_STAGE_MS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_MEAN_FIELD_NUMBER: _ClassVar[int]
     queue_ms: float
     prefill_ms: float
     decode_ms: float
@@ -89,10 +102,24 @@ class Timing(_message.Message):
     link_ms: float
     bytes_per_token: float
     route: str
-    def __init__(self, queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., stage_ms: _Optional[_Iterable[float]] = ..., link_ms: _Optional[float] = ..., bytes_per_token: _Optional[float] = ..., route: _Optional[str] = ...) -> None: ...
+    total_ms: float
+    tokenize_ms: float
+    sample_ms: float
+    wait_ms: float
+    detokenize_ms: float
+    prefill_stage_ms: _containers.RepeatedScalarFieldContainer[float]
+    batch_mean: float
+    def __init__(self, queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., stage_ms: _Optional[_Iterable[float]] = ..., link_ms: _Optional[float] = ..., bytes_per_token: _Optional[float] = ..., route: _Optional[str] = ..., total_ms: _Optional[float] = ..., tokenize_ms: _Optional[float] = ..., sample_ms: _Optional[float] = ..., wait_ms: _Optional[float] = ..., detokenize_ms: _Optional[float] = ..., prefill_stage_ms: _Optional[_Iterable[float]] = ..., batch_mean: _Optional[float] = ...) -> None: ...
 
 class GenerationEvent(_message.Message):
-    __slots__ = ("sequence", "started", "tokens", "done", "failed")
+    __slots__ = ("sequence", "started", "tokens", "done", "failed", "queued")
+    class Queued(_message.Message):
+        __slots__ = ("position", "reason")
+        POSITION_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        position: int
+        reason: str
+        def __init__(self, position: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
     class Started(_message.Message):
         __slots__ = ("prompt_tokens", "seed")
         PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -139,9 +166,11 @@ class GenerationEvent(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     started: GenerationEvent.Started
     tokens: GenerationEvent.TokenBatch
     done: GenerationEvent.Done
     failed: GenerationEvent.Failed
-    def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[GenerationEvent.Started, _Mapping]] = ..., tokens: _Optional[_Union[GenerationEvent.TokenBatch, _Mapping]] = ..., done: _Optional[_Union[GenerationEvent.Done, _Mapping]] = ..., failed: _Optional[_Union[GenerationEvent.Failed, _Mapping]] = ...) -> None: ...
+    queued: GenerationEvent.Queued
+    def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[GenerationEvent.Started, _Mapping]] = ..., tokens: _Optional[_Union[GenerationEvent.TokenBatch, _Mapping]] = ..., done: _Optional[_Union[GenerationEvent.Done, _Mapping]] = ..., failed: _Optional[_Union[GenerationEvent.Failed, _Mapping]] = ..., queued: _Optional[_Union[GenerationEvent.Queued, _Mapping]] = ...) -> None: ...

@@ -29,7 +29,7 @@ ROUTE_RELAY: Route
 ROUTE_LOCAL: Route
 
 class StageSpec(_message.Message):
-    __slots__ = ("model_id", "placement_id", "epoch", "stage_index", "stage_count", "layer_start", "layer_stop", "dtype", "context_tokens", "kv_tokens", "in_flight_max", "manifest_sha256")
+    __slots__ = ("model_id", "placement_id", "epoch", "stage_index", "stage_count", "layer_start", "layer_stop", "dtype", "context_tokens", "kv_tokens", "in_flight_max", "manifest_sha256", "batch_max", "measure_step_costs")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,8 @@ class StageSpec(_message.Message):
     KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BATCH_MAX_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_STEP_COSTS_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     placement_id: str
     epoch: int
@@ -54,10 +56,12 @@ class StageSpec(_message.Message):
     kv_tokens: int
     in_flight_max: int
     manifest_sha256: str
-    def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ...) -> None: ...
+    batch_max: int
+    measure_step_costs: bool
+    def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ..., batch_max: _Optional[int] = ..., measure_step_costs: _Optional[bool] = ...) -> None: ...
 
 class StageStatus(_message.Message):
-    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured")
+    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured", "kv_tokens_max", "waiting", "too_long", "busy_s", "loaded_s", "generated_tokens", "prompt_tokens", "failed")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +75,14 @@ class StageStatus(_message.Message):
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    TOO_LONG_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    LOADED_S_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     spec: StageSpec
     route: Route
     sessions: int
@@ -84,4 +96,12 @@ class StageStatus(_message.Message):
     tokens_per_s: float
     first_token_s: float
     kv_tokens_measured: int
-    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ...) -> None: ...
+    kv_tokens_max: int
+    waiting: int
+    too_long: int
+    busy_s: float
+    loaded_s: float
+    generated_tokens: int
+    prompt_tokens: int
+    failed: int
+    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ..., kv_tokens_max: _Optional[int] = ..., waiting: _Optional[int] = ..., too_long: _Optional[int] = ..., busy_s: _Optional[float] = ..., loaded_s: _Optional[float] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...

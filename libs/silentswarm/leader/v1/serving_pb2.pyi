@@ -57,6 +57,102 @@ class GetModelStatusRequest(_message.Message):
     model_id: str
     def __init__(self, model_id: _Optional[str] = ...) -> None: ...
 
+class GetPerformanceRequest(_message.Message):
+    __slots__ = ("model_id",)
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    def __init__(self, model_id: _Optional[str] = ...) -> None: ...
+
+class Spread(_message.Message):
+    __slots__ = ("p50_ms", "p95_ms", "p99_ms")
+    P50_MS_FIELD_NUMBER: _ClassVar[int]
+    P95_MS_FIELD_NUMBER: _ClassVar[int]
+    P99_MS_FIELD_NUMBER: _ClassVar[int]
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    def __init__(self, p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ...) -> None: ...
+
+class ModelPerformance(_message.Message):
+    __slots__ = ("model_id", "window_s", "completed", "failed", "too_long", "cancelled", "prompt_tokens", "generated_tokens", "tokens_per_s", "running", "waiting", "first_token", "inter_token", "split", "stages")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    TOO_LONG_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    INTER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    window_s: float
+    completed: int
+    failed: int
+    too_long: int
+    cancelled: int
+    prompt_tokens: int
+    generated_tokens: int
+    tokens_per_s: float
+    running: int
+    waiting: int
+    first_token: Spread
+    inter_token: Spread
+    split: TimeSplit
+    stages: _containers.RepeatedCompositeFieldContainer[StagePerformance]
+    def __init__(self, model_id: _Optional[str] = ..., window_s: _Optional[float] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., too_long: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., first_token: _Optional[_Union[Spread, _Mapping]] = ..., inter_token: _Optional[_Union[Spread, _Mapping]] = ..., split: _Optional[_Union[TimeSplit, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StagePerformance, _Mapping]]] = ...) -> None: ...
+
+class TimeSplit(_message.Message):
+    __slots__ = ("queue_ms", "prefill_ms", "stage_ms", "wait_ms", "link_ms", "sample_ms", "detokenize_ms", "bytes_per_token", "batch_mean")
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    STAGE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    LINK_MS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_MS_FIELD_NUMBER: _ClassVar[int]
+    DETOKENIZE_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_MEAN_FIELD_NUMBER: _ClassVar[int]
+    queue_ms: float
+    prefill_ms: float
+    stage_ms: _containers.RepeatedScalarFieldContainer[float]
+    wait_ms: float
+    link_ms: float
+    sample_ms: float
+    detokenize_ms: float
+    bytes_per_token: float
+    batch_mean: float
+    def __init__(self, queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., stage_ms: _Optional[_Iterable[float]] = ..., wait_ms: _Optional[float] = ..., link_ms: _Optional[float] = ..., sample_ms: _Optional[float] = ..., detokenize_ms: _Optional[float] = ..., bytes_per_token: _Optional[float] = ..., batch_mean: _Optional[float] = ...) -> None: ...
+
+class StagePerformance(_message.Message):
+    __slots__ = ("stage_index", "fellow_id", "fellow_name", "devices", "layer_start", "layer_stop", "route", "busy_share", "kv_tokens_used", "kv_tokens_max")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LAYER_START_FIELD_NUMBER: _ClassVar[int]
+    LAYER_STOP_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SHARE_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_USED_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    fellow_id: str
+    fellow_name: str
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    layer_start: int
+    layer_stop: int
+    route: _stage_pb2.Route
+    busy_share: float
+    kv_tokens_used: int
+    kv_tokens_max: int
+    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., busy_share: _Optional[float] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_max: _Optional[int] = ...) -> None: ...
+
 class WatchModelRequest(_message.Message):
     __slots__ = ("model_id",)
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]

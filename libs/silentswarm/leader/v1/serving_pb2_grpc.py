@@ -55,6 +55,11 @@ class ServingStub:
                 request_serializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.GetModelStatusRequest.SerializeToString,
                 response_deserializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.ModelStatus.FromString,
                 _registered_method=True)
+        self.GetPerformance = channel.unary_unary(
+                '/silentswarm.leader.v1.Serving/GetPerformance',
+                request_serializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.GetPerformanceRequest.SerializeToString,
+                response_deserializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.ModelPerformance.FromString,
+                _registered_method=True)
         self.WatchModel = channel.unary_stream(
                 '/silentswarm.leader.v1.Serving/WatchModel',
                 request_serializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.WatchModelRequest.SerializeToString,
@@ -102,6 +107,14 @@ class ServingServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPerformance(self, request, context):
+        """How a model was served over the last 15 minutes: speed, waiting, where the time of a token went. Figures of the
+        leader's memory: they begin anew when it restarts. MODEL_NOT_FOUND for a model nobody has. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchModel(self, request, context):
         """The status now and whenever it changes, until it is ready, failed, idle or unloaded; then it ends.
         """
@@ -138,6 +151,11 @@ def add_ServingServicer_to_server(servicer, server):
                     servicer.GetModelStatus,
                     request_deserializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.GetModelStatusRequest.FromString,
                     response_serializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.ModelStatus.SerializeToString,
+            ),
+            'GetPerformance': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPerformance,
+                    request_deserializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.GetPerformanceRequest.FromString,
+                    response_serializer=silentswarm_dot_leader_dot_v1_dot_serving__pb2.ModelPerformance.SerializeToString,
             ),
             'WatchModel': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchModel,
@@ -259,6 +277,33 @@ class Serving:
             '/silentswarm.leader.v1.Serving/GetModelStatus',
             silentswarm_dot_leader_dot_v1_dot_serving__pb2.GetModelStatusRequest.SerializeToString,
             silentswarm_dot_leader_dot_v1_dot_serving__pb2.ModelStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPerformance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/silentswarm.leader.v1.Serving/GetPerformance',
+            silentswarm_dot_leader_dot_v1_dot_serving__pb2.GetPerformanceRequest.SerializeToString,
+            silentswarm_dot_leader_dot_v1_dot_serving__pb2.ModelPerformance.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,16 +71,26 @@ class Frame(_message.Message):
     def __init__(self, session: _Optional[int] = ..., pos: _Optional[int] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., sampled: _Optional[_Union[Sampled, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ...) -> None: ...
 
 class Hidden(_message.Message):
-    __slots__ = ("hidden", "sampling", "sample", "probe")
+    __slots__ = ("hidden", "sampling", "sample", "probe", "hold")
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     hidden: _tensor_pb2.Tensor
     sampling: _generation_pb2.Sampling
     sample: bool
     probe: bool
-    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ...) -> None: ...
+    hold: Hold
+    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ...) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("ids", "until_pos")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_POS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    until_pos: int
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., until_pos: _Optional[int] = ...) -> None: ...
 
 class Sampled(_message.Message):
     __slots__ = ("tokens",)
@@ -112,15 +122,19 @@ class Failure(_message.Message):
     def __init__(self, reason: _Optional[_Union[_reason_pb2.Reason, str]] = ..., message: _Optional[str] = ..., stage_index: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Trace(_message.Message):
-    __slots__ = ("stage_index", "compute_us", "layer_start", "layer_stop", "received_bytes")
+    __slots__ = ("stage_index", "compute_us", "layer_start", "layer_stop", "received_bytes", "wait_us", "sample_us")
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_US_FIELD_NUMBER: _ClassVar[int]
     LAYER_START_FIELD_NUMBER: _ClassVar[int]
     LAYER_STOP_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_US_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_US_FIELD_NUMBER: _ClassVar[int]
     stage_index: int
     compute_us: int
     layer_start: int
     layer_stop: int
     received_bytes: int
-    def __init__(self, stage_index: _Optional[int] = ..., compute_us: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., received_bytes: _Optional[int] = ...) -> None: ...
+    wait_us: int
+    sample_us: int
+    def __init__(self, stage_index: _Optional[int] = ..., compute_us: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., received_bytes: _Optional[int] = ..., wait_us: _Optional[int] = ..., sample_us: _Optional[int] = ...) -> None: ...
