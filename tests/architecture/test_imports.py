@@ -87,7 +87,7 @@ def test_the_domain_imports_the_standard_library_and_swarm_core_only():
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("swarm_core", {"structlog"}),
+        ("swarm_core", {"structlog", "prometheus_client"}),
         ("swarm_wire", {"numpy", "swarm_core", "silentswarm"}),
         ("swarm_rpc", {"grpc", "grpc_health", "grpc_reflection", "grpc_status", "google", "structlog", "swarm_core"}),
     ],

@@ -6,6 +6,7 @@ from pathlib import Path
 from swarm_core.config import env
 from swarm_core.errors import BadRequest
 from swarm_core.listen import check_bind_host
+from swarm_core.metrics_listener import check_metrics_listen
 
 from swarm_leader.domain.planner import ServeDefaults
 from swarm_leader.domain.records import Transport
@@ -53,6 +54,7 @@ class LeaderConfig:
     relay_max_frame_mb: int = env("SWARM_RELAY_MAX_FRAME_MB", 64, "largest frame the relay takes, in MiB")
     relay_put_timeout_s: float = env("SWARM_RELAY_PUT_TIMEOUT_S", 30.0, "a channel full this long breaks, in seconds")
 
+    metrics_listen: str = env("SWARM_METRICS_LISTEN", "", "HOST:PORT that answers Prometheus; empty is off")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
     log_json: bool = env("SWARM_LOG_JSON", False, "log lines as JSON")
 
@@ -81,6 +83,7 @@ class LeaderConfig:
 def check(config: LeaderConfig) -> LeaderConfig:
     """The same configuration when it makes sense. Raises BadRequest that names the variable."""
     check_bind_host(config.host, config.allow_insecure)
+    check_metrics_listen(config.metrics_listen, config.allow_insecure)
     if config.pipeline_transport not in set(Transport):
         raise BadRequest(
             f"SWARM_PIPELINE_TRANSPORT={config.pipeline_transport!r} is none of {', '.join(Transport)}",
