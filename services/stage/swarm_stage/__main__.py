@@ -11,15 +11,15 @@ from swarm_core.logs import configure_logs
 from swarm_rpc.server import listen, make_server
 
 from swarm_stage.serve.parent import die_with_parent
-from swarm_stage.serve.runner import StageRunner
+from swarm_stage.serve.runner import Build, StageRunner
 from swarm_stage.serve.servicer import StageServicer
 
 STOP_GRACE_S = 1.0
 
 
-async def serve(socket_path: str) -> None:
-    """Serve stage.v1.Stage on a Unix socket until Stop or SIGTERM."""
-    runner = StageRunner()
+async def serve(socket_path: str, build: Build | None = None) -> None:
+    """Serve stage.v1.Stage on a Unix socket until Stop or SIGTERM. build: see StageRunner."""
+    runner = StageRunner(build=build)
     server = make_server()
     stage_pb2_grpc.add_StageServicer_to_server(StageServicer(runner), server)
     listen(server, f"unix:{socket_path}")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import grpc
 import structlog
@@ -23,11 +24,15 @@ from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.engine import EngineThread, Halt, Role
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
+from swarm_stage.engine.steps import Compute
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, RingServicer
 from swarm_stage.ring.link import RingPlace
 from swarm_stage.ring.wiring import WireOrder, Wiring
 from swarm_stage.serve.lap import check_lap
 from swarm_stage.serve.replies import Replies
+
+if TYPE_CHECKING:  # torch is imported after the socket answers
+    from swarm_stage.serve.build import BuiltSlice
 
 log = structlog.get_logger()
 ROUTE_NAMES = {
@@ -38,13 +43,16 @@ ROUTE_NAMES = {
 }
 KV_UNLIMITED = 2**31  # a model that does not say how far it goes
 OnProgress = Callable[[str, int, int], None]
+Build = Callable[[stage_rpc.LoadRequest, OnProgress], "tuple[Compute, BuiltSlice]"]
 
 
 class StageRunner:
     """The one stage of this process."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, build: Build | None = None) -> None:
+        """build: makes what computes, on the engine thread; None is the real slice. Benchmarks hand in another."""
         self._clock = clock or SystemClock()
+        self._build_compute = build or _build_torch
         self._loop = asyncio.get_running_loop()
         self._counters = Counters(last_busy_s=self._clock.monotonic_s())
         self._spec: stage_pb2.StageSpec | None = None
@@ -155,15 +163,9 @@ class StageRunner:
             self._engine.inbox.put_now(Halt())
 
     def _build(self, request: stage_rpc.LoadRequest, on_progress: OnProgress, loaded: stage_rpc.Loaded) -> Role:
-        """Runs on the engine thread; the first import of torch happens here, after the socket answers."""
-        on_progress("import", 0, 1)
-        from swarm_stage.serve.build import build
-        from swarm_stage.serve.torch_compute import TorchCompute
-
-        on_progress("import", 1, 1)
+        """Runs on the engine thread."""
         spec = request.spec
-        built = build(request, on_progress)
-        compute = TorchCompute(built.model, built.layers, spec.dtype, request.device or "cpu")
+        compute, built = self._build_compute(request, on_progress)
         self._layer_count, self._vocabulary_size = built.layers.layer_count, built.model.vocabulary_size
         self._kv_tokens_measured = built.kv_tokens_measured
         loaded.weight_bytes = built.model.weight_bytes
@@ -212,6 +214,17 @@ class StageRunner:
         for queue in self._fault_queues:
             if not queue.full():
                 queue.put_nowait(fault)
+
+
+def _build_torch(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> "tuple[Compute, BuiltSlice]":
+    """The real slice. The first import of torch happens here, after the socket answers."""
+    on_progress("import", 0, 1)
+    from swarm_stage.serve.build import build
+    from swarm_stage.serve.torch_compute import TorchCompute
+
+    on_progress("import", 1, 1)
+    built = build(request, on_progress)
+    return TorchCompute(built.model, built.layers, request.spec.dtype, request.device or "cpu"), built
 
 
 def _piece_tokens(asked: int, hidden_size: int, dtype: str) -> int:
