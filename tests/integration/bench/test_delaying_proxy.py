@@ -1,0 +1,132 @@
+"""The delaying proxy: how exact it is, that it keeps order and speed, and its faults."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.delaying_proxy import ProxyProcess, measure_round_trip_s, start_proxy
+
+ONE_WAY_S = 0.010
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ProxyProcess]:
+    async with start_proxy() as running:
+        yield running
+
+
+@pytest.fixture
+async def echo_port() -> AsyncIterator[int]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(2**16):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_round_trip_takes_twice_the_one_way_time_and_hardly_more(proxy, record_property):
+    """Never less; on a quiet machine 0.1 to 0.3 ms more, echo included. The bound here allows for a busy one."""
+    taken_s = await measure_round_trip_s(proxy, ONE_WAY_S)
+    late = await proxy.lateness()
+    record_property("round trip, median, ms", statistics.median(taken_s) * 1e3)
+    record_property("lateness", late)
+
+    assert min(taken_s) > 2 * ONE_WAY_S - 0.001  # the bare echo, which may have been slow, is subtracted
+    assert statistics.median(taken_s) < 2 * ONE_WAY_S + 0.003
+    assert late["chunks"] >= 100
+
+
+async def test_many_chunks_travel_at_once_and_in_order(proxy, echo_port):
+    """200 messages one after the other would take 4 s if each waited for the last."""
+    port = await proxy.forward("127.0.0.1", echo_port, ONE_WAY_S)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    started_s = time.monotonic()
+    for index in range(200):
+        writer.write(index.to_bytes(4, "big"))
+        await asyncio.sleep(0.001)
+    received = await asyncio.wait_for(reader.readexactly(800), 5)
+
+    assert [int.from_bytes(received[at : at + 4], "big") for at in range(0, 800, 4)] == list(range(200))
+    assert time.monotonic() - started_s < 2.0
+    writer.close()
+
+
+async def test_bulk_is_not_slowed_down(proxy, echo_port):
+    """16 MiB at 20 ms: a window of 64 KiB would need over 5 s."""
+    port = await proxy.forward("127.0.0.1", echo_port, ONE_WAY_S)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    started_s = time.monotonic()
+    writer.write(bytes(16 * 2**20))
+    await asyncio.wait_for(reader.readexactly(16 * 2**20), 10)
+
+    assert time.monotonic() - started_s < 3.0
+    writer.close()
+
+
+async def test_a_cut_resets_both_sides_and_whoever_comes_until_it_is_mended(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"a")
+    await reader.readexactly(1)
+    await proxy.cut(port)
+
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(reader.read(1), 5)
+    with pytest.raises(ConnectionError):
+        await _echoed(port, b"too late")
+    await proxy.mend(port)
+    assert await _echoed(port, b"again") == b"again"
+
+
+async def test_a_stall_passes_nothing_on_and_loses_nothing(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await proxy.stall(port)
+    writer.write(b"held")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(1), 0.2)
+    await proxy.mend(port)
+
+    assert await asyncio.wait_for(reader.readexactly(4), 5) == b"held"
+    writer.close()
+
+
+async def test_a_throttled_line_passes_no_more_than_it_may(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    await proxy.throttle(port, 200_000)
+    started_s = time.monotonic()
+    await _echoed(port, bytes(100_000))
+
+    assert 0.4 < time.monotonic() - started_s < 5.0
+
+
+async def test_a_closed_end_is_passed_on(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, ONE_WAY_S)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"last")
+    writer.write_eof()
+
+    assert await asyncio.wait_for(reader.read(-1), 5) == b"last"
+    writer.close()
+
+
+async def _echoed(port: int, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        return await asyncio.wait_for(reader.readexactly(len(sent)), 10)
+    except asyncio.IncompleteReadError as error:
+        raise ConnectionResetError("ended early") from error
+    finally:
+        writer.close()
