@@ -1,19 +1,24 @@
 """The gateway's HTTP application: one table of routes, one place where failures become replies."""
 
+import asyncio
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
 
 import structlog
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 from swarm_core.clock import Clock
 from swarm_core.errors import SwarmError
+from swarm_core.loop_lag import watch_loop_lag
 from swarm_rpc.rest import Table, Template, openapi_document, route_table, routes_of
 
 from swarm_gateway.config import GatewayConfig
 from swarm_gateway.leader import Leader
+from swarm_gateway.metrics import GatewayMetrics
 from swarm_gateway.openai.chat import ChatHandlers
 from swarm_gateway.openai.models import ModelHandlers
 from swarm_gateway.problems import (
@@ -31,12 +36,15 @@ from swarm_gateway.rest.services import leader_services
 log = structlog.get_logger()
 Handler = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+METRICS_PATH = "/metrics"
+_ROUTE: ContextVar[str] = ContextVar("route")  # the template that took the request being answered
 STOP_GRACE_S = 2.0  # what a running reply gets to end by itself when the gateway stops
 
 
 def make_app(config: GatewayConfig, leader: Leader, clock: Clock, version: str) -> web.Application:
     """The application; stopping it ends calls to the leader within STOP_GRACE_S."""
-    front = Front(make_table(config, leader, clock, version), config, clock)
+    metrics = GatewayMetrics(clock.monotonic_s)
+    front = Front(make_table(config, leader, clock, version, metrics), config, clock, metrics)
 
     async def stop(app: web.Application) -> None:
         await leader.close(STOP_GRACE_S)
@@ -48,10 +56,13 @@ def make_app(config: GatewayConfig, leader: Leader, clock: Clock, version: str) 
     app.router.add_route("*", "/{path:.*}", front.dispatch)
     app.on_response_prepare.append(name_request)
     app.on_shutdown.append(stop)
+    app.cleanup_ctx.append(partial(_lag_watched, metrics))
     return app
 
 
-def make_table(config: GatewayConfig, leader: Leader, clock: Clock, version: str) -> Table[Handler]:
+def make_table(
+    config: GatewayConfig, leader: Leader, clock: Clock, version: str, metrics: GatewayMetrics
+) -> Table[Handler]:
     """Every route of the gateway."""
     table: Table[Handler] = Table()
     rest = RestHandlers(config, leader)
@@ -59,10 +70,11 @@ def make_table(config: GatewayConfig, leader: Leader, clock: Clock, version: str
     for http_method, template, route in route_table(routes):
         table.add(http_method, template, partial(rest.answer, route))
     document = openapi_document(routes, "SilentSwarm", version)
-    chat = ChatHandlers(config, leader, clock)
+    chat = ChatHandlers(config, leader, clock, metrics)
     models = ModelHandlers(config, leader)
     fixed: tuple[tuple[str, str, Handler], ...] = (
         ("GET", "/healthz", partial(_say_document, {"status": "ok", "version": version})),
+        ("GET", METRICS_PATH, partial(_say_figures, metrics)),
         ("GET", "/api/v1/openapi.json", partial(_say_document, document)),
         ("GET", "/v1/models", models.list),
         ("GET", "/v1/models/{model=**}", models.show),
@@ -74,15 +86,16 @@ def make_table(config: GatewayConfig, leader: Leader, clock: Clock, version: str
     return table
 
 
-# What load balancers ask; it must answer also when slow callers hold every place.
-_NEVER_REFUSED = {"/healthz", "/api/v1/health", "/api/v1/ready"}
+# What load balancers and Prometheus ask; it must answer also when slow callers hold every place.
+_NEVER_REFUSED = {"/healthz", METRICS_PATH, "/api/v1/health", "/api/v1/ready"}
 
 
 class Front:
     """What stands before every handler: finding it, counting it, and wording its failures."""
 
-    def __init__(self, table: Table[Handler], config: GatewayConfig, clock: Clock) -> None:
+    def __init__(self, table: Table[Handler], config: GatewayConfig, clock: Clock, metrics: GatewayMetrics) -> None:
         self._table = table
+        self._metrics = metrics
         self._requests_max = config.requests_max
         self._clock = clock
         self._running = 0
@@ -95,12 +108,14 @@ class Front:
         if found is None:
             allowed = self._table.methods(path)
             raise wrong_method(request.method, path, allowed) if allowed else no_route(request.method, path)
+        _ROUTE.set(found.template.text)
         if self._running >= self._requests_max and path not in _NEVER_REFUSED:
             words = f"{self._running} requests are in work; no more are taken (SWARM_GATEWAY_REQUESTS_MAX)"
             raise HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))
         self._running += 1
         try:
-            return await found.target(request, found.raw_variables)
+            with self._metrics.running.track_inprogress():
+                return await found.target(request, found.raw_variables)
         finally:
             self._running -= 1
 
@@ -114,6 +129,7 @@ class Front:
         # Of the caller, when it is a plain word; every log line of this request carries it.
         name = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
         structlog.contextvars.bind_contextvars(request=name)
+        _ROUTE.set("")
         status = 499  # what the log says of a client that left
         try:
             response = await self._answered(request, handler)
@@ -123,6 +139,7 @@ class Front:
                 response.headers["x-request-id"] = name
             return response
         finally:
+            self._metrics.answered(_ROUTE.get(), status)
             took_ms = round((self._clock.monotonic_s() - started_s) * 1000, 1)
             log.info("answered", method=request.method, path=request.path, status=status, took_ms=took_ms)
 
@@ -147,6 +164,17 @@ class Front:
 def request_id() -> str:
     """The name of the request being answered, in logs and replies."""
     return str(structlog.contextvars.get_contextvars().get("request", ""))
+
+
+async def _lag_watched(metrics: GatewayMetrics, app: web.Application) -> AsyncIterator[None]:
+    """Measure the event loop while the application runs."""
+    watch = asyncio.create_task(watch_loop_lag(metrics.loop_lag_s.observe))
+    yield
+    watch.cancel()
+
+
+async def _say_figures(metrics: GatewayMetrics, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
+    return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def _say_document(document: object, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:

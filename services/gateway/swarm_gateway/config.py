@@ -19,6 +19,12 @@ class GatewayConfig:
     keep_alive_s: float = env("SWARM_KEEP_ALIVE_S", 10.0, "silence on a stream after which a comment is sent, s")
     write_timeout_s: float = env("SWARM_WRITE_TIMEOUT_S", 30.0, "how long a reader may take none of its stream, s")
     read_timeout_s: float = env("SWARM_READ_TIMEOUT_S", 60.0, "how long a client may take to send its body, s")
+    caller_secret: str = env(
+        "SWARM_CALLER_SECRET",
+        "",
+        "mixed into the fingerprints by which callers share a ring, the same on every gateway; empty: fellows could "
+        "guess a caller's address from its fingerprint",
+    )
     requests_max: int = env("SWARM_GATEWAY_REQUESTS_MAX", 512, "requests in work at once; more get 429")
     allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "1 allows listening beyond this machine without tokens")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "least severe log line written: DEBUG, INFO, WARNING, ERROR")

@@ -31,6 +31,11 @@ def started(prompt_tokens: int = 7) -> Event:
     return Event(sequence=1, started=Event.Started(prompt_tokens=prompt_tokens, seed=1))
 
 
+def queued(position: int, reason: str = "8 of 8 places are taken") -> Event:
+    """It waits."""
+    return Event(queued=Event.Queued(position=position, reason=reason))
+
+
 def tokens(text: str) -> Event:
     """One batch of text."""
     return Event(sequence=2, tokens=Event.TokenBatch(text=text, ids=[1]))

@@ -62,3 +62,28 @@ async def test_it_lists_and_shows_models(client):
 
     assert [model.id for model in models.data] == ["tiny", "org/tiny"]
     assert (await client.models.retrieve("org/tiny")).id == "org/tiny"
+
+
+async def test_its_extra_body_reaches_the_leader(client, gateway):
+    await client.chat.completions.create(
+        model="tiny", messages=QUESTION, max_tokens=9, extra_body={"min_tokens": 7, "ignore_eos": True}
+    )
+    with pytest.raises(openai.BadRequestError) as wrong:
+        await client.chat.completions.create(
+            model="tiny", messages=QUESTION, max_tokens=9, extra_body={"min_tokens": 10}
+        )
+
+    asked = gateway.leader.asked[0].generation
+    assert (asked.new_tokens_min, asked.new_tokens_max, asked.ignore_eos) == (7, 9, True)
+    assert wrong.value.param == "min_tokens"
+
+
+async def test_its_key_is_the_caller_and_never_travels(gateway):
+    callers = []
+    for key in ("sk-anna", "sk-anna", "sk-otto"):
+        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1/", api_key=key, max_retries=0) as made:
+            await made.chat.completions.create(model="tiny", messages=QUESTION, user=f"user-{len(callers)}")
+        callers.append(gateway.leader.asked[-1].generation.caller)
+
+    assert callers[0] == callers[1] != callers[2]
+    assert all(b"sk-" not in asked.SerializeToString() for asked in gateway.leader.asked)

@@ -55,6 +55,10 @@ def test_a_number_out_of_range_or_of_another_kind_is_refused_by_name(name, value
         ("model", ""),
         ("model", 3),
         ("ignore_eos", 1),
+        ("min_tokens", -1),
+        ("min_tokens", "1"),
+        ("min_tokens", True),
+        ("min_tokens", 2**31),
         ("stream_options", 1),
     ],
 )
@@ -171,3 +175,17 @@ def test_zero_is_not_absent():
 def test_the_newer_limit_wins():
     assert generation(max_tokens=5).new_tokens_max == 5
     assert generation(max_tokens=5, max_completion_tokens=9).new_tokens_max == 9
+
+
+def test_the_least_tokens_are_passed_on_and_may_be_none_or_all():
+    assert generation(min_tokens=5).new_tokens_min == 5
+    assert generation(min_tokens=None).new_tokens_min == generation(min_tokens=0, max_tokens=1).new_tokens_min == 0
+    assert generation(min_tokens=5, max_tokens=5).new_tokens_min == 5
+
+
+def test_more_least_than_most_tokens_is_refused_by_name():
+    assert refusal(min_tokens=6, max_tokens=5)[0] == "min_tokens"
+    param, message = refusal(min_tokens=6, max_tokens=9, max_completion_tokens=5)
+
+    assert param == "min_tokens"
+    assert "6" in message and "5" in message

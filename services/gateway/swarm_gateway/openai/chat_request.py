@@ -72,7 +72,9 @@ class ChatRequest(_Strict):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     chat_template_kwargs: TemplateArguments | None = None
+    # Extensions, as other servers spell them; OpenAI's own clients send them from `extra_body`.
     ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=_INT32_MAX)] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -115,8 +117,16 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         request = ChatRequest.model_validate(document)
     except ValidationError as error:
         raise _first_problem(error) from None
+    _check_least(request)
     check_history(request.messages)
     return request
+
+
+def _check_least(request: ChatRequest) -> None:
+    least, most = request.min_tokens or 0, request.new_tokens_max
+    if most is not None and least > most:
+        words = f"min_tokens: {least} is more than the most tokens asked for, {most}"
+        raise bad_request(words, param="min_tokens", code="invalid_value")
 
 
 def _refuse_unsupported(document: Mapping[str, Any]) -> None:

@@ -10,8 +10,11 @@ from swarm_gateway.openai.messages import Message
 _ROLES = {"developer": "system"}  # one meaning, renamed by OpenAI; templates know "system"
 
 
-def generation_of(request: ChatRequest) -> generation_pb2.Generation:
-    """What to generate. Fields the request leaves out stay absent, for the model's own defaults."""
+def generation_of(request: ChatRequest, caller: str = "") -> generation_pb2.Generation:
+    """What to generate. Fields the request leaves out stay absent, for the model's own defaults.
+
+    caller: the fingerprint it shares the ring by.
+    """
     chat = generation_pb2.Chat(messages=[_message_of(message) for message in request.messages])
     arguments = request.chat_template_kwargs
     if arguments is not None and arguments.enable_thinking is not None:
@@ -22,6 +25,8 @@ def generation_of(request: ChatRequest) -> generation_pb2.Generation:
         new_tokens_max=request.new_tokens_max,
         stop=request.stop or (),
         ignore_eos=bool(request.ignore_eos),
+        new_tokens_min=request.min_tokens or 0,
+        caller=caller,
     )
 
 

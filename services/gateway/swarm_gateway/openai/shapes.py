@@ -67,17 +67,37 @@ def finish_reason(done: generation_pb2.GenerationEvent.Done) -> str:
 
 
 def timing(measured: generation_pb2.Timing) -> Document:
-    """swarm.timing, in ms: the whole and, per token, every stage's compute and what the links took beyond it."""
-    stages = {f"stage{at}_ms": _number(ms) for at, ms in enumerate(measured.stage_ms)}
-    return {
+    """swarm.timing, in ms: the whole, its parts, and per token every stage's compute and what the links took beyond it.
+
+    Every field of core.v1.Timing under its name, a list as one key a stage. A stage that does not measure the whole
+    leaves out what came with it: unknown is not zero.
+    """
+    document = {
         "queue_ms": _number(measured.queue_ms),
         "prefill_ms": _number(measured.prefill_ms),
         "decode_ms": _number(measured.decode_ms),
-        **stages,
+        **{f"stage{at}_ms": _number(ms) for at, ms in enumerate(measured.stage_ms)},
         "link_ms": _number(measured.link_ms),
         "bytes_per_token": _number(measured.bytes_per_token),
         "route": measured.route,
     }
+    if measured.total_ms <= 0:
+        return document
+    return document | {
+        "total_ms": _number(measured.total_ms),
+        "tokenize_ms": _number(measured.tokenize_ms),
+        "sample_ms": _number(measured.sample_ms),
+        "wait_ms": _number(measured.wait_ms),
+        "detokenize_ms": _number(measured.detokenize_ms),
+        **{f"prefill_stage{at}_ms": _number(ms) for at, ms in enumerate(measured.prefill_stage_ms)},
+        "batch_mean": _number(measured.batch_mean),
+    }
+
+
+def standing(queued: generation_pb2.GenerationEvent.Queued) -> str:
+    """Where a request that waits stands, for people."""
+    position = f"waiting, position {queued.position}"
+    return f"{position}: {queued.reason}" if queued.reason else position
 
 
 def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:

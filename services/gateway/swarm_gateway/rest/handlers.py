@@ -1,6 +1,5 @@
 """Answers one JSON route: a unary RPC as JSON, a server stream as events. Decides no route and no access."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 
@@ -47,26 +46,21 @@ class RestHandlers:
     async def _stream(self, request: web.Request, events: Events[Message]) -> web.StreamResponse:
         """Every message as one event; a failure after the start is an `event: error`, and the end."""
         stream = EventStream(request, self._config.keep_alive_s, self._config.write_timeout_s)
-        first = asyncio.ensure_future(events.read())
         try:
-            # A refusal comes at once and can then still be a plain reply; a long silence must become a stream.
-            await asyncio.wait({first}, timeout=self._config.keep_alive_s)
-            if first.done():
-                first.result()
-            await stream.open()
-            message = await stream.wait(lambda: first)
-            while message is not None:
-                await stream.send(answer_json(message).decode())
-                message = await stream.wait(events.read)
-            await stream.close()
+            # A refusal comes at once and can then still be a plain reply; a long silence becomes a stream.
+            with stream.watched():
+                message = await events.read()
+                await stream.open()
+                while message is not None:
+                    await stream.send(answer_json(message).decode())
+                    message = await events.read()
+                await stream.close()
         except ReaderGone as gone:
             log.info("reader gone", path=request.path, why=str(gone))
         except (SwarmError, HttpProblem) as error:
-            if not stream.response.prepared:
+            if not stream.is_open:
                 raise
             await self._say_failure(stream, error)
-        finally:
-            first.cancel()
         return stream.response
 
     async def _say_failure(self, stream: EventStream, error: SwarmError | HttpProblem) -> None:
