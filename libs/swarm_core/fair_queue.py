@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+# Callers remembered for what they took though they wait for nothing; at more, the half that took least is forgiven.
+AWAY_MAX = 256
 
 
 @dataclass
@@ -66,6 +68,7 @@ class FairQueue(Generic[T]):
             for entry in caller.line:
                 if entry.item is item:
                     caller.line.remove(entry)
+                    self._forget_idle()
                     return True
         return False
 
@@ -82,6 +85,10 @@ class FairQueue(Generic[T]):
                 del starts[name]
 
     def _forget_idle(self) -> None:
-        """A caller that waits for nothing and stands back no more is as one never seen."""
+        """A caller that waits for nothing and stands back no more is as one never seen; of others, few are kept."""
         for name in [name for name, one in self._callers.items() if not one.line and one.start <= self._now]:
             del self._callers[name]
+        if len(self._callers) > AWAY_MAX:
+            away = sorted((one.start, name) for name, one in self._callers.items() if not one.line)
+            for _, name in away[: max(0, len(away) - AWAY_MAX // 2)]:
+                del self._callers[name]

@@ -59,7 +59,7 @@ def status_of(error: SwarmError) -> status_pb2.Status:
     """
     facts = _bound_facts(error.facts)
     details = [error_details_pb2.ErrorInfo(reason=error.why.value, domain=DOMAIN, metadata=facts)]
-    retry_s = RETRY_AFTER_S.get(error.why)
+    retry_s = _retry_after_s(error)
     if retry_s is not None:
         details.append(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=retry_s)))
     status = status_pb2.Status(code=_code_number(error.why), message=_cut(error.message, MESSAGE_BYTES_MAX))
@@ -96,6 +96,12 @@ def error_of(call: grpc.RpcError) -> SwarmError:
         grpc.StatusCode.INVALID_ARGUMENT: Reason.BAD_REQUEST,
     }.get(call.code(), Reason.INTERNAL)
     return RemoteError(reason, call.details() or call.code().name)
+
+
+def _retry_after_s(error: SwarmError) -> int | None:
+    """What the error itself says (retry_after_s, whole seconds), else what is usual for its reason; None for none."""
+    said = error.facts.get("retry_after_s", "")
+    return int(said) if said.isdecimal() and 0 < int(said[:6]) < 86_400 else RETRY_AFTER_S.get(error.why)
 
 
 def _bound_facts(facts: Mapping[str, str]) -> dict[str, str]:

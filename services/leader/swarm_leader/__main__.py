@@ -92,7 +92,7 @@ class Leader:
         self.board = Board(store.ledger)
         self.signals = Signals()
         self.replies = Replies(config.event_queue_max)
-        self.gates = Gates(config.queue_max)
+        self.gates = Gates(config.queue_max, clock)
         self.health = Health(store.ledger, config.data_dir, config.min_free_disk_gb, clock)
         self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
         self.wiring = Wiring(self.board, self.registry, self.signals, config)

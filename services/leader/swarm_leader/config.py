@@ -1,6 +1,9 @@
 """What an operator can set on a leader. Every field names its variable; unset ones work. Reads no environment."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from swarm_core.config import env
@@ -8,9 +11,11 @@ from swarm_core.errors import BadRequest
 from swarm_core.listen import check_bind_host
 from swarm_core.metrics_listener import check_metrics_listen
 
+from swarm_leader.domain.callers import CALLER_FORM, is_caller
 from swarm_leader.domain.planner import ServeDefaults
 from swarm_leader.domain.records import Transport
 
+WEIGHTS = (0.001, 1000.0)
 DATA_DIR = Path("~/.silent-swarm/leader").expanduser()
 
 
@@ -44,7 +49,12 @@ class LeaderConfig:
     serve_dtype: str = env("SWARM_SERVE_DTYPE", "", "F32, F16 or BF16; empty is what the fellows compute in")
     pipeline_transport: str = env("SWARM_PIPELINE_TRANSPORT", "auto", "auto, tunnel or p2p, when a load names none")
 
-    queue_max: int = env("SWARM_SERVE_QUEUE_MAX", 64, "replies that may wait for one model; more are refused")
+    queue_max: int = env(
+        "SWARM_SERVE_QUEUE_MAX", 64, "replies that may wait for one model; one caller alone gets three quarters of it"
+    )
+    caller_weights: str = env(
+        "SWARM_CALLER_WEIGHTS", "", "callers' shares of a busy ring, such as name=3,other=0.5; others have 1"
+    )
     event_queue_max: int = env("SWARM_EVENT_QUEUE_MAX", 1024, "events a slow reader may be behind before it is cut off")
     request_timeout_s: float = env("SWARM_REQUEST_TIMEOUT_S", 600.0, "longest reply from request to end, in seconds")
     progress_timeout_s: float = env("SWARM_PROGRESS_TIMEOUT_S", 60.0, "longest silence within a reply, in seconds")
@@ -75,6 +85,11 @@ class LeaderConfig:
         return ServeDefaults(self.context_tokens, self.typical_tokens, self.in_flight, self.serve_dtype)
 
     @property
+    def weights(self) -> Mapping[str, float]:
+        """Share by caller. Raises BadRequest, which `check` does first."""
+        return _weights_of(self.caller_weights)
+
+    @property
     def transport(self) -> Transport:
         """The transport of a load that names none."""
         return Transport(self.pipeline_transport)
@@ -84,6 +99,7 @@ def check(config: LeaderConfig) -> LeaderConfig:
     """The same configuration when it makes sense. Raises BadRequest that names the variable."""
     check_bind_host(config.host, config.allow_insecure)
     check_metrics_listen(config.metrics_listen, config.allow_insecure)
+    _weights_of(config.caller_weights)
     if config.pipeline_transport not in set(Transport):
         raise BadRequest(
             f"SWARM_PIPELINE_TRANSPORT={config.pipeline_transport!r} is none of {', '.join(Transport)}",
@@ -100,3 +116,27 @@ def check(config: LeaderConfig) -> LeaderConfig:
             variable = LeaderConfig.__dataclass_fields__[name].metadata["variable"]
             raise BadRequest(f"{variable}={getattr(config, name)} must be at least 1", field=variable)
     return config
+
+
+@cache
+def _weights_of(text: str) -> Mapping[str, float]:
+    """Read "name=3,other=0.5". Raises BadRequest that names the variable and the entry."""
+    weights: dict[str, float] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        caller, equals, number = entry.partition("=")
+        try:
+            weight = float(number) if equals else math.nan
+        except ValueError:
+            weight = math.nan
+        least, most = WEIGHTS
+        if not is_caller(caller):
+            wrong = f"a caller has {CALLER_FORM}"
+        elif not least <= weight <= most:
+            wrong = f"write NAME=WEIGHT with a weight of {least:g} to {most:g}"
+        elif caller in weights:
+            wrong = f"{caller} is named twice"
+        else:
+            weights[caller] = weight
+            continue
+        raise BadRequest(f"SWARM_CALLER_WEIGHTS: {entry!r}: {wrong}", field="SWARM_CALLER_WEIGHTS", entry=entry)
+    return weights

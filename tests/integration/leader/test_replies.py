@@ -82,6 +82,8 @@ async def test_a_seed_that_is_given_is_kept_and_others_differ(tmp_path):
         (Generation(prompt="x", stop=["x"] * 17), "stop"),
         (Generation(prompt="x", stop=["x" * 257]), "stop"),
         (Generation(prompt="x", stop=[""]), "stop"),
+        (Generation(prompt="x", caller="a b"), "caller"),
+        (Generation(prompt="x", caller="a" * 65), "caller"),
     ],
 )
 async def test_a_generation_that_makes_no_sense_is_refused_with_its_field(tmp_path, generation, field):
@@ -163,7 +165,8 @@ async def test_a_caller_that_leaves_while_it_waits_gives_its_place_up(tmp_path):
         await until(lambda: len(kitchen.requests) == 2, "the next runs")
         kitchen.say("r3", 1, **done())
 
-        assert [len([event async for event in call]) for call in (first, third)] == [1, 1]
+        ends = [[answer.event.WhichOneof("event") async for answer in call] for call in (first, third)]
+        assert ends == [["done"], ["queued", "done"]]
         assert [request.request_id for request in kitchen.requests] == ["r1", "r3"]
 
 
@@ -180,7 +183,8 @@ async def test_more_than_may_wait_are_turned_away_with_the_numbers(tmp_path):
         refusal = await refusal_of(rig.generate())
 
         assert refusal.why is Reason.OVERLOADED
-        assert refusal.facts == {"running": "1", "waiting": "1", "waiting_max": "1"}
+        numbers = ("running", "waiting", "waiting_max", "caller_waiting")
+        assert [refusal.facts[number] for number in numbers] == ["1", "1", "1", "1"]
         for call in calls:
             call.cancel()
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from swarm_core.fair_queue import FairQueue
+from swarm_core.fair_queue import AWAY_MAX, FairQueue
 
 
 def drain(queue: FairQueue[str], count: int | None = None) -> list[str]:
@@ -95,3 +95,20 @@ def test_two_callers_that_wait_never_differ_by_more_than_their_largest_items(cos
         queue.take(item)
         served[item[0]] += item[1]
         assert abs(served["ann"] - served["bob"]) <= 2 * largest
+
+
+def test_callers_that_come_once_are_not_remembered_for_ever():
+    """Time stands still while every request starts as soon as it comes, and with it what each caller owes."""
+    queue: FairQueue[str] = FairQueue()
+    for number in range(2 * AWAY_MAX):
+        queue.push(f"item-{number}", f"caller-{number}")
+        drain(queue)
+
+    assert len(queue._callers) <= AWAY_MAX
+
+    for number in range(2 * AWAY_MAX):
+        item = f"gone-{number}"
+        queue.push(item, f"visitor-{number}")
+        queue.drop(item)
+
+    assert len(queue._callers) <= AWAY_MAX

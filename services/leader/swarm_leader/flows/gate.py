@@ -1,69 +1,178 @@
-"""Where replies wait for a place in a model's ring, in order of arrival. The counting is domain's."""
+"""Where replies wait for a place in a model's ring, and hear how they stand. The order and the bounds are domain's."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
-from swarm_core.errors import SwarmError
+from swarm_core.clock import Clock
+from swarm_core.errors import Cancelled, SwarmError
 
 from swarm_leader.domain.admission import AdmissionQueue
+from swarm_leader.domain.pace import Pace
+
+TELL_S = 1.0  # a caller hears of a new position at most this often; core.v1.GenerationEvent.Queued
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a request stands. position: 1 starts next. reason: what it waits for, for people."""
+
+    position: int
+    reason: str
+
+
+class Turn:
+    """One request's way through the gate: it waits, has a place, or was turned away. Read by one caller."""
+
+    def __init__(self, gate: "Gate", request_id: str) -> None:
+        self.request_id = request_id
+        self._gate = gate
+        self._has_place = False
+        self._refusal: SwarmError | None = None
+        self._wake = asyncio.Event()
+        self._told = 0
+        self._told_s = float("-inf")
+
+    @property
+    def has_place(self) -> bool:
+        """It was let in."""
+        return self._has_place
+
+    @property
+    def is_waiting(self) -> bool:
+        """Neither has a place nor was turned away."""
+        return not self._has_place and self._refusal is None
+
+    async def next(self) -> Standing | None:
+        """How it stands, when it begins to wait and when its position changed; None once it has a place.
+
+        The caller has the deadline. Raises what turned it away.
+        """
+        loop = asyncio.get_running_loop()
+        while self.is_waiting:
+            self._wake.clear()
+            standing = self._gate.standing_of(self)
+            again_s = self._told_s + TELL_S
+            if standing.position != self._told and loop.time() >= again_s:
+                self._told, self._told_s = standing.position, loop.time()
+                return standing
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(again_s if standing.position != self._told else None):
+                    await self._wake.wait()
+        if self._refusal is not None:
+            raise self._refusal
+        return None
+
+    def start(self) -> None:
+        """It has a place."""
+        self._has_place = True
+        self._wake.set()
+
+    def turn_away(self, why: SwarmError) -> None:
+        """It will get no place; one that has a place keeps it."""
+        if self.is_waiting:
+            self._refusal = why
+            self._wake.set()
+
+    def abandon(self) -> None:
+        """Nobody wants it any more; others may have its place, also in the queue, at once."""
+        if self.is_waiting:
+            self.turn_away(Cancelled("the caller went away"))
+            self._gate.leave(self)
+
+    def hold(self, is_held: bool) -> None:
+        """It has a place, but stage 0 has no room for it yet: those at the gate start after it."""
+        self._gate.hold(self, is_held)
+
+    def wake(self) -> None:
+        """Its position may have changed."""
+        self._wake.set()
 
 
 class Gate:
     """One model's gate."""
 
-    def __init__(self, waiting_max: int) -> None:
+    def __init__(self, waiting_max: int, clock: Clock) -> None:
         self._queue = AdmissionQueue(waiting_max)
-        self._places: dict[str, asyncio.Future[None]] = {}
+        self._clock = clock
+        self._pace = Pace(clock.monotonic_s())
+        self._turns: dict[str, Turn] = {}
+        self._held: set[str] = set()
 
     @property
     def running(self) -> int:
-        """Replies that run now."""
-        return self._queue.running
+        """Replies that run now; one that has a place and waits for room at stage 0 does not."""
+        return self._queue.running - len(self._held)
 
     @property
     def waiting(self) -> int:
-        """Replies that wait now."""
-        return self._queue.waiting
+        """Replies that wait now, here or at stage 0."""
+        return self._queue.waiting + len(self._held)
 
-    @asynccontextmanager
-    async def entered(self, request_id: str, running_max: int) -> AsyncIterator[None]:
-        """Hold a place while the block runs. The caller has the deadline.
+    @contextmanager
+    def turn(self, request_id: str, caller: str, weight: float, running_max: int) -> Iterator[Turn]:
+        """Queue a request, and keep its place while the block runs.
 
-        Raises Overloaded when too many wait, or what `turn_away` was told.
+        caller, weight: whose request it is and that caller's share. Raises Overloaded when too many wait.
         """
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._places[request_id] = place
+        turn = Turn(self, request_id)
         try:
             self._open(self._queue.set_running_max(running_max))
-            self._open(self._queue.ask(request_id))
-            await place
-            yield
+            retry_after_s = self._pace.retry_after_s(self._queue.waiting, self._clock.monotonic_s())
+            self._turns[request_id] = turn
+            self._open(self._queue.ask(request_id, caller, weight, retry_after_s))
+            yield turn
         finally:
-            del self._places[request_id]
-            self._open(self._queue.release(request_id))
+            self._held.discard(request_id)
+            if turn.has_place:
+                self._pace.note(self._clock.monotonic_s())
+            self.leave(turn)
+
+    def leave(self, turn: Turn) -> None:
+        """A request is over or not wanted. Harmless when it left before."""
+        if self._turns.pop(turn.request_id, None) is not None:
+            self._open(self._queue.release(turn.request_id))
+
+    def hold(self, turn: Turn, is_held: bool) -> None:
+        """Stage 0 has no room for a request that has a place, or has it now."""
+        if is_held == (turn.request_id in self._held):
+            return
+        (self._held.add if is_held else self._held.discard)(turn.request_id)
+        self._open([])
+
+    def standing_of(self, turn: Turn) -> Standing:
+        """How a waiting request stands now."""
+        taken, places = self._queue.running, self._queue.running_max
+        position = len(self._held) + self._queue.positions()[turn.request_id]
+        only = "the one place in this ring is taken"
+        return Standing(position, only if places == 1 else f"{taken} of {places} places in this ring are taken")
 
     def turn_away(self, why: SwarmError) -> None:
         """Whoever waits now hears why; those running go on."""
-        for place in self._places.values():
-            if not place.done():
-                place.set_exception(why)
-                place.exception()  # a caller that left at the same moment need not be warned about
+        for turn in self._turns.values():
+            turn.turn_away(why)
 
     def _open(self, request_ids: list[str]) -> None:
+        """Let these start; the others may stand elsewhere now."""
         for request_id in request_ids:
-            place = self._places.get(request_id)
-            if place is not None and not place.done():
-                place.set_result(None)
+            self._turns[request_id].start()
+        for turn in self._turns.values():
+            if turn.is_waiting:
+                turn.wake()
 
 
 class Gates:
     """A gate for each model that was asked for a reply."""
 
-    def __init__(self, waiting_max: int) -> None:
-        self._gates: dict[str, Gate] = defaultdict(lambda: Gate(waiting_max))
+    def __init__(self, waiting_max: int, clock: Clock) -> None:
+        self._waiting_max = waiting_max
+        self._clock = clock
+        self._gates: dict[str, Gate] = {}
 
     def of(self, model_id: str) -> Gate:
         """The model's gate."""
-        return self._gates[model_id]
+        gate = self._gates.get(model_id)
+        if gate is None:
+            gate = self._gates[model_id] = Gate(self._waiting_max, self._clock)
+        return gate

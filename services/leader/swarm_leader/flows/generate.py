@@ -5,7 +5,7 @@ import secrets
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from typing import Protocol
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
@@ -16,7 +16,7 @@ from swarm_leader.domain.ports import Catalog
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.faults import Faults
-from swarm_leader.flows.gate import Gates
+from swarm_leader.flows.gate import Gates, Turn
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies, Reply
@@ -26,25 +26,32 @@ from swarm_leader.flows.words import say_way
 LINK_WAIT_S = 5.0  # a fellow opens its inference link right after it joined; a redial takes a moment
 
 
+class Abandonable(Protocol):
+    """What a request stands in: its turn at the gate, then its reply."""
+
+    def abandon(self) -> None:
+        """Nobody wants it any more."""
+
+
 class Caller:
-    """Whoever waits for one reply. `leave` ends the reply at once, wherever it stands; safe to call at any time."""
+    """Whoever waits for one reply. `leave` ends the request at once, wherever it stands; safe to call at any time."""
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self.is_gone = False
-        self._reply: Reply | None = None
+        self._stands_in: Abandonable | None = None
 
-    def follow(self, reply: Reply) -> None:
-        """The reply began."""
-        self._reply = reply
+    def follow(self, stands_in: Abandonable) -> None:
+        """It waits at the gate, or its reply began."""
+        self._stands_in = stands_in
         if self.is_gone:
-            reply.abandon()
+            stands_in.abandon()
 
     def leave(self) -> None:
         """The caller went away."""
         self.is_gone = True
-        if self._reply is not None:
-            self._reply.abandon()
+        if self._stands_in is not None:
+            self._stands_in.abandon()
 
 
 class Generating:
@@ -106,19 +113,35 @@ class Generating:
         self._check_tokens(model_id, generation)
         if not generation.sampling.HasField("seed"):
             generation.sampling.seed = self._new_seed()
+        generation.caller_weight = self._config.weights.get(generation.caller, 1.0)
         gate = self._gates.of(model_id)
-        async with AsyncExitStack() as place:
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    await place.enter_async_context(gate.entered(caller.request_id, placement.record.in_flight_max))
-            except TimeoutError:
-                raise self._too_late(f"a place among the {gate.running} replies of {model_id}") from None
+        places = placement.record.in_flight_max
+        with gate.turn(caller.request_id, generation.caller, generation.caller_weight, places) as turn:
+            caller.follow(turn)
+            async for event in self._waits(turn, model_id, deadline_s):
+                yield event
             reply, placement = await self._open(caller, model_id, generation)
             try:
-                async for event in self._events(reply, placement, deadline_s):
+                async for event in self._events(reply, turn, placement, deadline_s):
                     yield event
             finally:
                 self._replies.close(reply)
+
+    async def _waits(
+        self, turn: Turn, model_id: str, deadline_s: float
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        """How the request stands, until it has a place. Raises what turned it away, and DeadlinePassed."""
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    standing = await turn.next()
+            except TimeoutError:
+                running = self._gates.of(model_id).running
+                raise self._too_late(f"a place among the {running} replies of {model_id}") from None
+            if standing is None:
+                return
+            queued = generation_pb2.GenerationEvent.Queued(position=standing.position, reason=standing.reason)
+            yield generation_pb2.GenerationEvent(queued=queued)
 
     async def _open(
         self, caller: Caller, model_id: str, generation: generation_pb2.Generation
@@ -139,13 +162,13 @@ class Generating:
         return reply, placement
 
     async def _events(
-        self, reply: Reply, placement: Placement, deadline_s: float
+        self, reply: Reply, turn: Turn, placement: Placement, deadline_s: float
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         """Events until the last; each within the progress time, all within the deadline."""
         loop = asyncio.get_running_loop()
         epoch, way = placement.record.epoch, say_way(placement.record)
         waited_for = f"fellow {reply.link.fellow_name}"
-        positions = self._positions(placement)
+        positions, is_queued = self._positions(placement), False
         while True:
             silent_s = loop.time() + self._config.progress_timeout_s
             try:
@@ -153,8 +176,9 @@ class Generating:
                     event = await reply.next()
             except TimeoutError:
                 computed = self._positions(placement)
-                if loop.time() < deadline_s and computed != positions:
-                    positions = computed  # a long prompt, or a wait for KV: no events, yet the stage computes
+                if loop.time() < deadline_s and (is_queued or computed != positions):
+                    # A long prompt has no events, yet the stage computes; who waits for KV waits for another reply.
+                    positions = computed
                     continue
                 is_total = loop.time() >= deadline_s
                 late = self._too_late(waited_for, is_total)
@@ -163,6 +187,9 @@ class Generating:
                     self._faults.take_stall(placement, epoch, late.message)
                 raise late from None
             kind = event.WhichOneof("event")
+            if is_queued or kind == "queued":
+                is_queued = kind == "queued"
+                turn.hold(is_queued)
             if kind == "failed":
                 failed = event.failed
                 raise RemoteError(read_reason(failed.reason), failed.message, **dict(failed.metadata))

@@ -35,6 +35,9 @@ class Reply:
 
     def take(self, event: GenerationEvent) -> None:
         """An event came. Repeats are dropped; a gap, or a reader that is too far behind, fails the reply."""
+        if not event.sequence and event.HasField("queued"):
+            self._take_queued(event)
+            return
         if self.is_over or event.sequence <= self._sequence:
             return
         if event.sequence != self._sequence + 1:
@@ -55,6 +58,14 @@ class Reply:
             return
         self._sequence = event.sequence
         self._is_complete = event.WhichOneof("event") in LAST_EVENTS
+        self._events.append(event)
+        self._wake.set()
+
+    def _take_queued(self, event: GenerationEvent) -> None:
+        """How it stands before its start. Only the newest is kept: an older one is out of date."""
+        if self.is_over or self._sequence:
+            return
+        self._events.clear()
         self._events.append(event)
         self._wake.set()
 

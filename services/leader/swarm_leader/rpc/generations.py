@@ -7,6 +7,8 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import BadRequest
 from swarm_rpc.limits import MESSAGE_BYTES_MAX
 
+from swarm_leader.domain.callers import CALLER_FORM, is_caller
+
 STOPS_MAX = 16
 STOP_CHARACTERS_MAX = 256
 # A request goes on to a fellow and a stage in messages of this size; one that is larger would end their links, and with
@@ -27,6 +29,8 @@ def check_request_id(request_id: str) -> str:
 def check_generation(generation: generation_pb2.Generation) -> generation_pb2.Generation:
     """The same generation when it can be asked of a model. Raises BadRequest that names the field."""
     _check_size(generation)
+    if generation.caller and not is_caller(generation.caller):
+        raise BadRequest(f"a caller has {CALLER_FORM}, or is empty", field="caller")
     _check_input(generation)
     _check_sampling(generation.sampling)
     if generation.HasField("new_tokens_max") and generation.new_tokens_max < 1:
