@@ -36,6 +36,7 @@ from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.host.identity import StateFolder
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
+from swarm_fellow.metrics import FellowMetrics, FellowReadings
 from swarm_fellow.rpc.convert import capabilities_to_proto, known_capabilities
 from swarm_fellow.rpc.transfer import TRANSFER_MESSAGE_BYTES_MAX, TransferClient
 
@@ -60,11 +61,16 @@ def compose(
         prefill_chunk_tokens=config.prefill_chunk_tokens,
         bind_host=config.bind_host,
         advertise_host=advertised_host(config.bind_host, config.ring_advertise_host, config.leader),
+        in_flight_max=config.in_flight_max,
+        batch_max=config.batch_max,
+        attention=config.attention,
+        measure_step_costs=config.step_costs,
     )
     notifier = ServiceNotifier(environ)
     room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
     fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw)
     loader = Loader(table, fetcher, settings)
+    replies = ReplyServer(table, config.in_flight_max, clock, draw)
     link = LeaderLink(
         dial=lambda: dial(config.leader),
         introduction=_introduction(config, state.identity()),
@@ -72,7 +78,7 @@ def compose(
             hardware=hardware,
             table=table,
             loader=loader,
-            replies=ReplyServer(table, config.in_flight_max, clock, draw),
+            replies=replies,
             clock=clock,
             draw=draw,
             relay_default=config.relay or config.leader,
@@ -80,7 +86,16 @@ def compose(
         ),
         on_state=notifier.status,
     )
-    return Fellow(link, table, host, transfer_channel, notifier)
+    readings = FellowReadings(
+        statuses=table.statuses,
+        is_connected=lambda: link.is_connected,
+        registrations=lambda: link.registrations,
+        reply_streams=lambda: replies.streams_opened,
+        stage_crashes=lambda: table.crashes,
+        fetched_bytes=lambda: fetcher.fetched_bytes,
+        cache_bytes=room.held_bytes,
+    )
+    return Fellow(link, table, host, transfer_channel, notifier, FellowMetrics(readings), config.metrics_listen)
 
 
 def _introduction(config: FellowConfig, identity: str) -> Introduction:

@@ -7,9 +7,11 @@ from pathlib import Path
 from swarm_core.config import env, from_environment
 from swarm_core.errors import BadRequest
 from swarm_core.listen import check_bind_host, split_host_port
+from swarm_core.metrics_listener import check_metrics_listen
 
 STATE_DIR = Path("~/.silent-swarm/fellow")
 MODEL_CACHE = Path("~/.silent-swarm/models")
+ATTENTION = ("auto", "grouped", "sdpa")
 IN_FLIGHT_LIMIT = 1024  # open replies a fellow could ever keep apart; guards against a mistyped variable
 
 
@@ -40,6 +42,20 @@ class FellowConfig:
     in_flight_max: int = env(
         "SWARM_SERVE_MAX_IN_FLIGHT", 8, "requests a stage holds at once, served or waiting their turn"
     )
+    batch_max: int = env(
+        "SWARM_SERVE_MAX_BATCH",
+        0,
+        "most requests one decode step takes; 0 is all in flight, 1 one at a time; a cap of the leader's overrides it",
+    )
+    attention: str = env(
+        "SWARM_SERVE_ATTENTION",
+        "auto",
+        "'grouped' shares a key/value head with its query heads instead of copying it for each, 'sdpa' never does, "
+        "'auto' where it is faster",
+    )
+    step_costs: bool = env(
+        "SWARM_SERVE_STEP_COSTS", False, "every load here measures its step costs and the link, into the stage's log"
+    )
     ring_bind_host: str = env(
         "SWARM_RING_BIND_HOST",
         "127.0.0.1",
@@ -63,6 +79,7 @@ class FellowConfig:
     allow_insecure: bool = env(
         "SWARM_ALLOW_INSECURE", False, "listen beyond this machine although there is no authentication yet"
     )
+    metrics_listen: str = env("SWARM_METRICS_LISTEN", "", "HOST:PORT that answers Prometheus; empty is off")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
     log_json: bool = env("SWARM_LOG_JSON", False, "write log lines as JSON")
     relay: str = env("SWARM_RELAY", "", "host:port of a relay of its own; default the leader's address")
@@ -105,14 +122,21 @@ def check_config(config: FellowConfig) -> None:
         split_host_port(config.relay)
     if config.bind_host:
         check_bind_host(config.bind_host, config.allow_insecure)
+    check_metrics_listen(config.metrics_listen, config.allow_insecure)
     _check_range("SWARM_FELLOW_CACHE_MAX_GB", config.cache_max_gb, 0, 2**20)
     _check_range("SWARM_MAX_LOADED_MODELS", config.loaded_models_max, 1, 64)
     _check_range("SWARM_MODEL_IDLE_UNLOAD_S", config.idle_unload_s, 0, 10**9)
     _check_range("SWARM_SERVE_PREFILL_CHUNK", config.prefill_chunk_tokens, 0, 2**31 - 1)
     _check_range("SWARM_SERVE_MAX_IN_FLIGHT", config.in_flight_max, 1, IN_FLIGHT_LIMIT)
+    _check_range("SWARM_SERVE_MAX_BATCH", config.batch_max, 0, IN_FLIGHT_LIMIT)
     _check_range("SWARM_FELLOW_MEMORY_MB", config.memory_mb, 0, 2**30)
     _check_range("SWARM_STAGE_THREADS", config.stage_threads, 0, 1024)
     _check_range("SWARM_STAGE_SILENT_S", config.stage_silent_max_s, 1, 86_400)
+    if config.attention not in ATTENTION:
+        raise BadRequest(
+            f"SWARM_SERVE_ATTENTION={config.attention!r} must be one of {', '.join(ATTENTION)}",
+            field="SWARM_SERVE_ATTENTION",
+        )
     device, _, card = config.stage_device.partition(":")
     if config.stage_device not in ("", "cpu") and not (device == "cuda" and card.isdigit()):
         raise BadRequest(

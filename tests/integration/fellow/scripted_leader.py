@@ -123,6 +123,8 @@ class InferenceStream:
         self.hello = hello
         self.events: dict[str, list[generation_pb2.GenerationEvent]] = {}
         self.down: asyncio.Queue = asyncio.Queue()
+        self.reads = asyncio.Event()  # cleared: this leader reads no more events
+        self.reads.set()
 
     def request(self, request_id: str, prompt: str, placement_id: str = "p1", epoch: int = 1) -> None:
         """Ask for a reply."""
@@ -244,6 +246,7 @@ class ScriptedLeader(
 
     async def _hear_replies(self, requests, stream: InferenceStream) -> None:
         async for message in requests:
+            await stream.reads.wait()
             stream.events.setdefault(message.event.request_id, []).append(message.event.event)
 
     async def GetManifest(self, request, context):

@@ -172,3 +172,29 @@ async def test_a_broken_inference_link_ends_its_replies_and_is_opened_again(tmp_
         reply = await second.reply("r2")
 
     assert reply[-1].HasField("done") and len(leader.connections) == 1
+
+
+async def test_a_leader_that_reads_nothing_stops_the_stage_and_is_still_heard(tmp_path: Path):
+    """What waits for it is bounded: the queue, and the flow control of the two streams behind it."""
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.reads.clear()
+        stream.request("r1", f"pages {10**6}")
+
+        def stands_still() -> bool:
+            positions = [stage.positions for beat in fellow.heartbeats[-4:] for stage in beat.stages]
+            return len(positions) == 4 and positions[0] > 0 and len(set(positions)) == 1
+
+        await eventually(stands_still, "the stage waits for the leader")
+        made = fellow.stages()[0].positions
+        stream.request("r2", "count 1", epoch=9)  # refused, and the refusal waits as well
+        stream.cancel("r1")
+        await eventually(lambda: sessions_of(fellow) == [0], "the cancel was heard")
+        stream.reads.set()
+        refused = (await stream.reply("r2"))[-1]
+
+    assert made < 10_000
+    assert refused.failed.reason == reason_pb2.REASON_STALE_EPOCH

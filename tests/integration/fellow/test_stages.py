@@ -232,3 +232,49 @@ async def test_wire_and_probe_reach_the_stage_and_an_older_epoch_is_refused(tmp_
     assert stale.failure.reason == reason_pb2.REASON_STALE_EPOCH and stale.failure.metadata["held_epoch"] == "3"
     assert lap.probe.lap_ms == 2.5 and list(lap.probe.stage_ms) == [1.0, 1.0]
     assert nobody.failure.reason == reason_pb2.REASON_MODEL_NOT_READY
+
+
+async def test_a_stage_is_told_the_leader_s_choices_and_this_fellow_s_where_there_are_none(tmp_path: Path):
+    leader = ScriptedLeader(ONE, TWO)
+    await leader.start()
+    choices = {"SWARM_SERVE_MAX_BATCH": "3", "SWARM_SERVE_ATTENTION": "grouped", "SWARM_MAX_LOADED_MODELS": "2"}
+    async with running_fellow(leader.address, tmp_path, **choices):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1", in_flight_max=8))
+        await fellow.load(TWO.spec("p2", batch_max=2, measure_step_costs=True))
+        await eventually(lambda: len(fellow.stages()) == 2, "both are held")
+        specs = {stage.spec.placement_id: stage.spec for stage in fellow.stages()}
+    told = [(tmp_path / "state" / "logs" / f"tiny--{name}-stage-0.log").read_text() for name in ("one", "two")]
+
+    assert [line.strip() for line in told] == ["told: grouped, 3, 0", "told: grouped, 2, 1"]
+    assert specs == {
+        "p1": ONE.spec("p1", in_flight_max=8),
+        "p2": TWO.spec("p2", batch_max=2, measure_step_costs=True),
+    }
+
+
+async def test_a_plan_for_more_requests_than_this_fellow_declared_is_refused_before_anything_is_fetched(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_SERVE_MAX_IN_FLIGHT="4"):
+        fellow = await leader.connection()
+        declared = fellow.register.capabilities.serve_concurrent.in_flight_max
+        refused = await fellow.ask(load=link_pb2.LoadSignal(spec=ONE.spec("p1", in_flight_max=5)))
+        await fellow.load(ONE.spec("p2", in_flight_max=4))
+
+    assert declared == 4
+    assert refused.failure.reason == reason_pb2.REASON_CAPABILITY_MISSING
+    assert refused.failure.metadata["in_flight_max"] == "4"
+
+
+async def test_every_figure_of_a_stage_reaches_the_leader(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="tells-figures"):
+        fellow = await leader.connection()
+        await fellow.load(ONE.spec("p1"))
+        await eventually(lambda: fellow.stages() and fellow.stages()[0].sessions, "a heartbeat has its figures")
+        status = fellow.stages()[0]
+
+    figures = [field for field in status.DESCRIPTOR.fields if field.message_type is None and field.enum_type is None]
+    assert [getattr(status, field.name) for field in figures] == list(range(1, len(figures) + 1))

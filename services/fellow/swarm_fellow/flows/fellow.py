@@ -4,12 +4,15 @@ import asyncio
 
 import grpc
 import structlog
+from swarm_core.loop_lag import watch_loop_lag
+from swarm_core.metrics_listener import MetricsListener
 from swarm_rpc.race import run_until_first
 
 from swarm_fellow.flows.link import LeaderLink
 from swarm_fellow.flows.stages import StageTable
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
+from swarm_fellow.metrics import FellowMetrics
 
 log = structlog.get_logger()
 
@@ -17,7 +20,7 @@ STOP_S = 12.0  # a stage is killed after 10 s; what is left then gets 5 s more, 
 
 
 class Fellow:
-    """The parts of one fellow, run together."""
+    """The parts of one fellow, run together. metrics_listen: HOST:PORT for Prometheus, or "" for none."""
 
     def __init__(
         self,
@@ -26,18 +29,29 @@ class Fellow:
         host: StageHost,
         transfer_channel: grpc.aio.Channel,
         notifier: ServiceNotifier,
+        metrics: FellowMetrics,
+        metrics_listen: str,
     ) -> None:
         self.table = table
+        self._metrics = metrics
+        self._listener = MetricsListener(metrics_listen, metrics.registry) if metrics_listen else None
         self._link = link
         self._host = host
         self._transfer_channel = transfer_channel
         self._notifier = notifier
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then end every stage within 17 s. Raises what a part died of, once all ended."""
+        """Serve until `stop` is set, then end every stage within 17 s. Raises what a part died of, once all ended.
+
+        Raises BadRequest when it cannot listen for Prometheus.
+        """
+        if self._listener is not None:
+            self._listener.start()
+            log.info("figures for Prometheus", url=f"http://{self._listener.address}/metrics")
         self._notifier.ready()
+        lag = watch_loop_lag(self._metrics.loop_lag_s.observe)
         try:
-            await run_until_first(stop.wait(), self._link.run(), self._reap(), self._say_alive())
+            await run_until_first(stop.wait(), self._link.run(), self._reap(), self._say_alive(), lag)
         finally:
             self._notifier.stopping()
             log.info("stopping", stages=len(self.table.loaded()))
@@ -62,5 +76,7 @@ class Fellow:
                 await self.table.end_all()
         except TimeoutError:
             log.error("stages did not end in time and are killed", within_s=STOP_S)
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.close)
         await self._host.close()
         await self._transfer_channel.close()

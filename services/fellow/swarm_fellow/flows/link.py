@@ -76,6 +76,8 @@ class LeaderLink:
         self._introduction = introduction
         self._parts = parts
         self._on_state = on_state
+        self.is_connected = False
+        self.registrations = 0  # since the start; every one after the first is a reconnect
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled."""
@@ -106,8 +108,11 @@ class LeaderLink:
             registered = await self._register(call)
             log.info("registered with the leader", fellow_id=registered.fellow_id, name=registered.name)
             self._on_state(f"connected as {registered.name}")
+            self.is_connected = True
+            self.registrations += 1
             await _Connection(self._parts, channel, call, registered).run()
         finally:
+            self.is_connected = False
             call.cancel()
             await channel.close()
 

@@ -8,7 +8,7 @@ import structlog
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
-from swarm_core.errors import BadRequest, Cancelled, Conflict, LoadFailed, Reason, SwarmError
+from swarm_core.errors import BadRequest, Cancelled, CapabilityMissing, Conflict, LoadFailed, Reason, SwarmError
 from swarm_core.listen import join_host_port
 
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
@@ -26,7 +26,9 @@ class StageSettings:
     """What every stage of this machine is told.
 
     choose_device: where one more stage runs now, "cpu" or "cuda:0". advertise_host: what peers dial.
-    bind_host: empty does not listen.
+    bind_host: empty does not listen. in_flight_max: sessions a stage may be planned for, as this fellow declared.
+    batch_max: sessions of a decode step where the leader sets no cap; 0 is no cap. attention: "auto", "grouped" or
+    "sdpa". measure_step_costs: also where the leader does not ask for it.
     """
 
     choose_device: Callable[[], Awaitable[str]]
@@ -34,6 +36,18 @@ class StageSettings:
     prefill_chunk_tokens: int
     bind_host: str
     advertise_host: str
+    in_flight_max: int
+    batch_max: int
+    attention: str
+    measure_step_costs: bool
+
+    def applied_to(self, spec: stage_pb2.StageSpec) -> stage_pb2.StageSpec:
+        """What the stage is told to be: the leader's plan, and our own choice where it leaves one."""
+        told = stage_pb2.StageSpec()
+        told.CopyFrom(spec)
+        told.batch_max = spec.batch_max or self.batch_max
+        told.measure_step_costs = spec.measure_step_costs or self.measure_step_costs
+        return told
 
 
 class Loader:
@@ -50,7 +64,8 @@ class Loader:
         """Fetch, start and build one stage; the placement that is held already answers at once.
 
         Raises what SliceFetcher.fetch raises, LoadFailed or StageFailed with what the process said, Conflict (another
-        stage of this placement is here), Cancelled (unloaded meanwhile). Cancelling it undoes it.
+        stage of this placement is here), CapabilityMissing (it is to hold more sessions than this fellow declared),
+        Cancelled (unloaded meanwhile). Cancelling it undoes it.
         """
         held = self._table.find(spec.placement_id)
         if held:
@@ -59,6 +74,14 @@ class Loader:
             raise Conflict(f"placement {spec.placement_id} is being loaded already", placement=spec.placement_id)
         if not spec.placement_id or not spec.model_id:
             raise BadRequest("a stage needs a placement and a model", field="spec")
+        if spec.in_flight_max > self._settings.in_flight_max:
+            # Planned and then refused reply by reply, it would look served and answer OVERLOADED.
+            raise CapabilityMissing(
+                f"{describe_stage(spec)} is planned for {spec.in_flight_max} requests in flight; this fellow holds "
+                f"{self._settings.in_flight_max} (SWARM_SERVE_MAX_IN_FLIGHT)",
+                planned=spec.in_flight_max,
+                in_flight_max=self._settings.in_flight_max,
+            )
         work = asyncio.create_task(self._load(spec, listen, progress))
         self._loading[spec.placement_id] = work
         try:
@@ -123,13 +146,14 @@ class Loader:
         self, stage: HeldStage, fetched: FetchedSlice, listen: bool, progress: LoadProgress
     ) -> rpc_pb2.Loaded:
         request = rpc_pb2.LoadRequest(
-            spec=stage.spec,
+            spec=self._settings.applied_to(stage.spec),
             model_dir=str(fetched.model_dir.absolute()),
             tensor_files={name: str(path.absolute()) for name, path in fetched.tensor_files.items()},
             device=await self._settings.choose_device(),
             threads=self._settings.threads,
             prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
             ring_bind_host=self._settings.bind_host if listen else "",
+            attention=self._settings.attention,
         )
         async for event in stage.client().load(request):
             if event.WhichOneof("event") == "loaded":

@@ -9,7 +9,7 @@ import structlog
 from silentswarm.fellow.v1 import inference_link_pb2 as serve_pb2
 from silentswarm.fellow.v1.inference_link_pb2_grpc import InferenceLinkStub
 from swarm_core.clock import Clock
-from swarm_core.errors import ModelNotReady, Overloaded, Reason, StageFailed, StaleEpoch, SwarmError
+from swarm_core.errors import LinkBroken, ModelNotReady, Overloaded, Reason, StageFailed, StaleEpoch, SwarmError
 from swarm_rpc.errors import error_of
 from swarm_rpc.race import run_until_first
 from swarm_rpc.reasons import failed_event
@@ -21,6 +21,7 @@ from swarm_fellow.rpc.convert import describe_stage
 log = structlog.get_logger()
 
 EVENTS_WAITING_MAX = 1024  # then replies wait for the link, and the stage's own stream for them
+REFUSALS_WAITING_MAX = 256  # then a leader asks without end and reads nothing
 DEAD_REASONS = {Reason.UNAVAILABLE, Reason.CANCELLED}  # what a call to a process that ends is told
 EXIT_WAIT_S = 2.0  # a broken stream is usually a dead process; its exit says why
 
@@ -47,6 +48,7 @@ class ReplyServer:
         self._in_flight_max = in_flight_max
         self._clock = clock
         self._draw = draw
+        self.streams_opened = 0  # since the start
 
     async def run(self, channel: grpc.aio.Channel, fellow_id: str, metadata: tuple[tuple[str, str], ...]) -> None:
         """Serve until cancelled; a broken stream is opened again with backoff."""
@@ -55,9 +57,10 @@ class ReplyServer:
             began_s = self._clock.monotonic_s()
             call = InferenceLinkStub(channel).Serve(metadata=metadata)
             try:
+                self.streams_opened += 1
                 await call.write(serve_pb2.ServeRequest(hello=serve_pb2.InferenceHello(fellow_id=fellow_id)))
                 await _Stream(self._table, self._in_flight_max, call).run()
-            except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            except (grpc.RpcError, asyncio.InvalidStateError, LinkBroken) as error:
                 why = error_of(error).message if isinstance(error, grpc.RpcError) else str(error)
                 log.info("the inference link broke", why=why)
             finally:
@@ -74,6 +77,7 @@ class _Stream:
         self._in_flight_max = in_flight_max
         self._call = call
         self._replies: dict[str, _Reply] = {}
+        self._refusals: set[asyncio.Task] = set()
         self._events: asyncio.Queue[serve_pb2.ServeRequest] = asyncio.Queue(EVENTS_WAITING_MAX)
 
     async def run(self) -> None:
@@ -82,6 +86,7 @@ class _Stream:
             await run_until_first(self._read(), self._write())
         finally:
             tasks = [reply.task for reply in self._replies.values() if reply.task]
+            tasks += self._refusals
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,7 +95,7 @@ class _Stream:
         while (message := await self._call.read()) is not grpc.aio.EOF:
             body = message.WhichOneof("body")
             if body == "request":
-                await self._begin(message.request)
+                self._begin(message.request)
             elif body == "cancel":
                 self._cancel(message.cancel.request_id)
 
@@ -98,14 +103,22 @@ class _Stream:
         while True:
             await self._call.write(await self._events.get())
 
-    async def _begin(self, request: serve_pb2.ReplyRequest) -> None:
+    def _begin(self, request: serve_pb2.ReplyRequest) -> None:
+        """Start a reply. Waits for nothing: a full queue of events must not keep cancels from being read.
+
+        Raises LinkBroken when too many refusals wait already.
+        """
         if request.request_id in self._replies:
             log.warning("a request came twice and is answered once", request_id=request.request_id)
             return
         try:
             reply = _Reply(request.request_id, self._stage_for(request))
         except SwarmError as error:
-            await self._send(request.request_id, failed_event(error, 1))
+            if len(self._refusals) >= REFUSALS_WAITING_MAX:
+                raise LinkBroken(f"{REFUSALS_WAITING_MAX} refusals wait for a leader that reads nothing") from None
+            refusal = asyncio.create_task(self._send(request.request_id, failed_event(error, 1)))
+            self._refusals.add(refusal)
+            refusal.add_done_callback(self._refusals.discard)
             return
         self._replies[request.request_id] = reply
         reply.stage.replies_open += 1

@@ -103,6 +103,7 @@ class StageTable:
         self._admitting = asyncio.Lock()
         self._starts = 0
         self._sink: EventSink | None = None
+        self.crashes = 0  # stages that ended though nobody asked, since the start
 
     def report_to(self, sink: EventSink | None) -> None:
         """Tell this sink from now on; None tells nobody, and ends show in the next registration.
@@ -124,8 +125,11 @@ class StageTable:
         return [stage for stage in self._stages.values() if stage.state is StageState.LOADED]
 
     def statuses(self) -> list[stage_pb2.StageStatus]:
-        """Newest known figures of every stage for a heartbeat: all that were loaded and whose end was not told yet."""
-        return [stage.status for stage in self._stages.values() if stage.is_reported]
+        """Newest known figures of every stage for a heartbeat: all that were loaded and whose end was not told yet.
+
+        May be called from any thread.
+        """
+        return [stage.status for stage in list(self._stages.values()) if stage.is_reported]
 
     def memory_bytes(self) -> int:
         """Main memory the held stages take, as they last said."""
@@ -261,7 +265,10 @@ class StageTable:
             return False
         stage.silent_since_s = None
         if status.spec.placement_id == stage.spec.placement_id:
-            status.spec.epoch = max(status.spec.epoch, stage.spec.epoch)
+            epoch = max(status.spec.epoch, stage.spec.epoch)
+            # As the leader planned it, without what this fellow added: it knows its own plan again.
+            status.spec.CopyFrom(stage.spec)
+            status.spec.epoch = epoch
             stage.status = status
         return True
 
@@ -302,6 +309,7 @@ class StageTable:
             return
         log.error("stage crashed", stage=describe_stage(stage.spec), how=how)
         stage.is_reported, stage.has_crashed = False, True
+        self.crashes += 1
         self._report(stage, link_pb2.STAGE_EVENT_KIND_CRASHED, f"the process of {describe_stage(stage.spec)} {how}")
         self.begin_end(stage, how)
 

@@ -81,6 +81,10 @@ class CacheRoom:
                         os.utime(path)  # the time of the last use, also where a disk keeps no access times
                 return CacheUse(self._uses / f"{uuid.uuid4().hex}{USE_SUFFIX}", [path.name for path in tensors])
 
+    def held_bytes(self) -> int:
+        """What tensor files and parts take on disk now, whoever fetched them."""
+        return sum(file.size_bytes for file in self._files())
+
     def _make_room(self, pieces: Sequence[Piece]) -> None:
         incoming_bytes = sum(
             len(piece.header) + piece.size_bytes - size_of(piece.part_path)

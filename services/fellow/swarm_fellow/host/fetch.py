@@ -123,6 +123,7 @@ class SliceFetcher:
         self._room = room
         self._clock = clock
         self._draw = draw
+        self.fetched_bytes = 0  # that came over the network since the start
 
     async def fetch(
         self, model_id: str, manifest_sha: str, layer_start: int, layer_stop: int, progress: FetchProgress
@@ -236,6 +237,7 @@ class SliceFetcher:
                     part = _part_of(parts, chunk)
                     await asyncio.to_thread(part.append, chunk.payload)
                     run.fetched_bytes += len(chunk.payload)
+                    self.fetched_bytes += len(chunk.payload)
                     run.add(len(chunk.payload))
                     if part.is_full:
                         await _finish_full([part], run)

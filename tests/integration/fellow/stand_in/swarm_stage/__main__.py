@@ -1,7 +1,9 @@
 """Serves stage.v1.Stage on a Unix socket like the real stage, computing nothing. Prompts and STAND_IN say what happens.
 
-STAND_IN, comma separated: "dies-at-start", "dies-in-load", "hangs-in-load", "ignores-stop".
-Prompts: "count N", "forever", "die", "too-long", "break-link", "break-engine". SIGUSR1 breaks the link.
+STAND_IN, comma separated: "dies-at-start", "dies-in-load", "hangs-in-load", "ignores-stop", "tells-figures" (a number
+in every figure of its status). What it was told at its load is one line of its output.
+Prompts: "count N", "pages N" (10 kB each), "forever", "die", "too-long", "break-link", "break-engine". SIGUSR1 breaks
+the link.
 """
 
 import asyncio
@@ -39,6 +41,8 @@ class StandIn(StageServicer):
             os.kill(os.getpid(), signal.SIGKILL)
         if "hangs-in-load" in HABITS:
             await asyncio.sleep(600)
+        spec = request.spec
+        print(f"told: {request.attention}, {spec.batch_max}, {int(spec.measure_step_costs)}", flush=True)
         self.status.spec.CopyFrom(request.spec)
         self.idle_since_s = time.monotonic()
         yield rpc_pb2.LoadEvent(
@@ -68,10 +72,11 @@ class StandIn(StageServicer):
         self.status.requests += 1
         try:
             yield Event(sequence=1, started=Event.Started(prompt_tokens=len(words)))
-            count = int(words[1]) if words[0] == "count" else 10**6 if words[0] == "forever" else 1
+            count = int(words[1]) if words[0] in ("count", "pages") else 10**6 if words[0] == "forever" else 1
             for number in range(count):
                 self.status.positions += 1
-                yield Event(sequence=2 + number, tokens=Event.TokenBatch(text=f"{number} ", ids=[number]))
+                text = f"{number} " * (2_000 if words[0] == "pages" else 1)
+                yield Event(sequence=2 + number, tokens=Event.TokenBatch(text=text, ids=[number]))
                 if words[0] == "forever":
                     await asyncio.sleep(0.02)
             await self._break(words[0])
@@ -96,6 +101,9 @@ class StandIn(StageServicer):
         status = stage_pb2.StageStatus()
         status.CopyFrom(self.status)
         status.idle_s = 0 if status.sessions else time.monotonic() - self.idle_since_s
+        if "tells-figures" in HABITS:
+            for number, name in enumerate(figure_names(), start=1):
+                setattr(status, name, number)
         return status
 
     async def WatchFaults(self, request, context):
@@ -106,6 +114,12 @@ class StandIn(StageServicer):
         if "ignores-stop" not in HABITS:
             self.stopped.set()
         return rpc_pb2.StopResponse()
+
+
+def figure_names() -> list[str]:
+    """Every figure of a status that is a number, in the contract's order."""
+    fields = stage_pb2.StageStatus.DESCRIPTOR.fields
+    return [field.name for field in fields if field.message_type is None and field.enum_type is None]
 
 
 def read_tensor_bytes(path: Path) -> int:
