@@ -46,6 +46,7 @@ from swarm_leader.flows.generate import Generating
 from swarm_leader.flows.health import Health
 from swarm_leader.flows.join import Joining
 from swarm_leader.flows.load import Loading
+from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.recover import recover
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies
@@ -53,6 +54,9 @@ from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.sweep import sweep_forever
 from swarm_leader.flows.tasks import TaskSet
 from swarm_leader.flows.wire import Wiring
+from swarm_leader.metrics.answer import answering_metrics
+from swarm_leader.metrics.replies import ReplyMetrics
+from swarm_leader.metrics.state import State, make_registry, read_leader, read_relay
 from swarm_leader.relay.lane import LaneLimits
 from swarm_leader.relay.servicer import RelayServicer
 from swarm_leader.rpc.fellow_link import FellowLinkServicer
@@ -60,6 +64,7 @@ from swarm_leader.rpc.fleet import FleetServicer
 from swarm_leader.rpc.inference import InferenceServicer
 from swarm_leader.rpc.inference_link import InferenceLinkServicer
 from swarm_leader.rpc.models import ModelsServicer
+from swarm_leader.rpc.performance import PerformanceWriter
 from swarm_leader.rpc.placements import StatusWriter
 from swarm_leader.rpc.serving import ServingServicer
 from swarm_leader.rpc.status import StatusServicer
@@ -93,6 +98,9 @@ class Leader:
         self.signals = Signals()
         self.replies = Replies(config.event_queue_max)
         self.gates = Gates(config.queue_max, clock)
+        self.relay = make_relay(config)
+        self.metrics = make_registry(self._read_state)
+        self.measuring = Measuring(ReplyMetrics(self.metrics), clock)
         self.health = Health(store.ledger, config.data_dir, config.min_free_disk_gb, clock)
         self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
         self.wiring = Wiring(self.board, self.registry, self.signals, config)
@@ -125,14 +133,29 @@ class Leader:
         joining = Joining(self.registry, store.fellows, self.board, self.faults, clock, config.join_token)
         fleet = Fleet(self.registry, store.fellows, self.signals, self.faults, clock, config.unload_timeout_s)
         generating = Generating(
-            self.catalog, self.board, self.registry, self.loading, self.faults, self.replies, self.gates, config
+            self.catalog,
+            self.board,
+            self.registry,
+            self.loading,
+            self.faults,
+            self.replies,
+            self.gates,
+            self.measuring,
+            config,
         )
         writer = StatusWriter(self.registry, self.gates)
         importer = Importer(config.models_root, is_loaded=self._is_loaded)
         fellow_link = FellowLinkServicer(
             joining, self.registry, self.signals, self.faults, config.heartbeat_s, config.lease_s
         )
-        serving = ServingServicer(self.loading, self.board, self.catalog, writer, config.transport)
+        serving = ServingServicer(
+            self.loading,
+            self.board,
+            self.catalog,
+            writer,
+            PerformanceWriter(self.registry, self.gates, self.measuring),
+            config.transport,
+        )
         models = ModelsServicer(self.catalog, importer, self.board.state_of)
         fellow_link_pb2_grpc.add_FellowLinkServicer_to_server(fellow_link, server)
         inference_link = InferenceLinkServicer(self.registry, self.replies)
@@ -143,7 +166,7 @@ class Leader:
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating), server)
         fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
-        relay_pb2_grpc.add_RelayServicer_to_server(make_relay(config), server)
+        relay_pb2_grpc.add_RelayServicer_to_server(self.relay, server)
 
     async def start(self) -> None:
         """Know again what was known: fellows, models, placements. Raises SwarmErrors of the store."""
@@ -166,6 +189,9 @@ class Leader:
             if fellow.link is not None:
                 fellow.link.end(why)
         self.replies.end_links(why)
+
+    def _read_state(self) -> State:
+        return read_leader(self.board, self.registry, self.gates, self.relay.board)
 
     def _is_loaded(self, model_id: str) -> bool:
         placement = self.board.get(model_id)
@@ -201,36 +227,44 @@ async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
         store = await open_store(config.store_url, clock)
         try:
             leader = Leader(config, store, clock)
-            leader.add_to(server)
-            healthy = add_health_and_reflection(server, LEADER_SERVICES)
-            await leader.start()
-            await server.start()
-            leader.serve()
-            await announce(healthy, LEADER_SERVICES, serving=True)
-            log.info(f"leader ready on {join_host_port(config.host, port)}", version=VERSION)
-            await stop.wait()
-            await announce(healthy, LEADER_SERVICES, serving=False)
-            stopping = asyncio.create_task(server.stop(GRACE_S + 1))  # from now on new calls are refused
-            await leader.drain(GRACE_S)
-            await server.stop(None)
-            await stopping
+            async with answering_metrics(config.metrics_listen, leader.metrics):
+                await _serve(leader, server, port, stop)
         finally:
             await store.close()
     log.info("leader stopped")
+
+
+async def _serve(leader: Leader, server: grpc.aio.Server, port: int, stop: asyncio.Event) -> None:
+    """From the first call it takes to the last."""
+    leader.add_to(server)
+    healthy = add_health_and_reflection(server, LEADER_SERVICES)
+    await leader.start()
+    await server.start()
+    leader.serve()
+    await announce(healthy, LEADER_SERVICES, serving=True)
+    log.info(f"leader ready on {join_host_port(leader.config.host, port)}", version=VERSION)
+    await stop.wait()
+    await announce(healthy, LEADER_SERVICES, serving=False)
+    stopping = asyncio.create_task(server.stop(GRACE_S + 1))  # from now on new calls are refused
+    await leader.drain(GRACE_S)
+    await server.stop(None)
+    await stopping
 
 
 async def serve_relay(config: LeaderConfig, stop: asyncio.Event) -> None:
     """Serve the relay alone until `stop` is set; `config` is checked. Raises BadRequest when it cannot listen."""
     server = make_leader_server(config)
     port = listen(server, join_host_port(config.host, config.grpc_port))
-    relay_pb2_grpc.add_RelayServicer_to_server(make_relay(config), server)
+    relay = make_relay(config)
+    relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
     healthy: health.aio.HealthServicer = add_health_and_reflection(server, (RELAY_SERVICE,))
-    await server.start()
-    await announce(healthy, (RELAY_SERVICE,), serving=True)
-    log.info(f"relay ready on {join_host_port(config.host, port)}", version=VERSION)
-    await stop.wait()
-    await announce(healthy, (RELAY_SERVICE,), serving=False)
-    await server.stop(GRACE_S)
+    async with answering_metrics(config.metrics_listen, make_registry(lambda: read_relay(relay.board))):
+        await server.start()
+        await announce(healthy, (RELAY_SERVICE,), serving=True)
+        log.info(f"relay ready on {join_host_port(config.host, port)}", version=VERSION)
+        await stop.wait()
+        await announce(healthy, (RELAY_SERVICE,), serving=False)
+        await server.stop(GRACE_S)
     log.info("relay stopped")
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from silentswarm.leader.v1 import serving_pb2, serving_pb2_grpc, status_pb2, status_pb2_grpc
 from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
+from swarm_core.errors import BadRequest
+from swarm_leader.config import LeaderConfig, check
 from swarm_rpc.channel import dial
 from swarm_rpc.server import listen, make_server
 
@@ -39,8 +43,10 @@ def run_once(tmp_path, *arguments, **variables):
 
 
 @asynccontextmanager
-async def started(tmp_path, *arguments, **variables) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """A process that said it is ready, and its address."""
+async def started(
+    tmp_path, *arguments, said=None, **variables
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A process that said it is ready, and its address. said: gets the lines until then."""
     command = [sys.executable, "-m", "swarm_leader", *arguments]
     process = await asyncio.create_subprocess_exec(
         *command, env=environ(tmp_path, **variables), stderr=asyncio.subprocess.PIPE
@@ -51,6 +57,8 @@ async def started(tmp_path, *arguments, **variables) -> AsyncIterator[tuple[asyn
             while " ready on " not in line:
                 line = (await process.stderr.readline()).decode()
                 assert line, "the process ended before it was ready"
+                if said is not None:
+                    said.append(line)
         yield process, line.split(" ready on ")[1].split()[0]
     finally:
         if process.returncode is None:
@@ -136,6 +144,58 @@ def test_a_setting_that_cannot_work_is_named(tmp_path):
     assert "SWARM_LEASE_S=2 must be longer than SWARM_HEARTBEAT_S=5" in lease.stderr
     assert "SWARM_GRPC_PORT='many' is not a number" in port.stderr
     assert (lease.returncode, port.returncode) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ("ann=3,bob=much", "SWARM_CALLER_WEIGHTS: 'bob=much': write NAME=WEIGHT with a weight of 0.001 to 1000"),
+        ("ann=0", "SWARM_CALLER_WEIGHTS: 'ann=0': write NAME=WEIGHT with a weight of 0.001 to 1000"),
+        ("ann", "SWARM_CALLER_WEIGHTS: 'ann': write NAME=WEIGHT with a weight of 0.001 to 1000"),
+        ("ann=nan", "SWARM_CALLER_WEIGHTS: 'ann=nan': write NAME=WEIGHT with a weight of 0.001 to 1000"),
+        ("a b=1", "SWARM_CALLER_WEIGHTS: 'a b=1': a caller has 1 to 64 letters, digits or _.:-"),
+        ("ann=1,ann=2", "SWARM_CALLER_WEIGHTS: 'ann=2': ann is named twice"),
+    ],
+)
+def test_weights_that_cannot_be_read_are_named_with_their_entry(weights, words):
+    with pytest.raises(BadRequest) as refused:
+        check(LeaderConfig(caller_weights=weights))
+
+    assert refused.value.message == words
+
+
+def test_weights_are_read_once_they_are_right():
+    assert check(LeaderConfig(caller_weights=" ann=3, b.o:b-1=0.5,")).weights == {"ann": 3.0, "b.o:b-1": 0.5}
+
+
+def test_metrics_beyond_this_machine_are_refused_like_any_other_listener(tmp_path):
+    refused = run_once(tmp_path, SWARM_METRICS_LISTEN="0.0.0.0:9464")
+
+    assert refused.returncode == 2
+    assert "SWARM_METRICS_LISTEN: will not listen on 0.0.0.0" in refused.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("relay",)])
+async def test_metrics_are_answered_on_the_port_that_is_logged_and_no_longer_after_the_stop(tmp_path, arguments):
+    said = []
+    async with started(tmp_path, *arguments, said=said, SWARM_METRICS_LISTEN="127.0.0.1:0") as (process, _):
+        (url,) = re.findall(r"metrics on (http://\S+)", "".join(said))
+        text = await asyncio.to_thread(read_url, url)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+
+    assert "silentswarm_relay_lanes 0.0" in text
+    assert "silentswarm_leader_event_loop_lag_seconds_count" in text
+    assert "process_resident_memory_bytes" in text
+    with pytest.raises(OSError):
+        read_url(url)
+
+
+def read_url(url: str) -> str:
+    """What a scrape gets."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
 
 
 @pytest.mark.parametrize("variable", ["SWARM_DATA_DIR", "SWARM_SERVABLE_MODELS_ROOT"])

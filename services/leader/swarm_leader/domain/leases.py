@@ -30,6 +30,7 @@ class Leases:
         self.lease_s = lease_s
         self._leases: dict[str, _Lease] = {}
         self._judged_s: float | None = None
+        self.lost_count = 0  # leases that ran out since the start
 
     def grant(self, fellow_id: str, is_linked: bool = True, lease_s: float | None = None) -> None:
         """Start a whole lease: at a registration, at every heartbeat, and unlinked for every fellow known at start-up.
@@ -76,4 +77,5 @@ class Leases:
             return []
         for fellow_id in lost:
             self._leases[fellow_id].is_reported = True
+        self.lost_count += len(lost)
         return lost

@@ -18,6 +18,7 @@ from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.gate import Gates, Turn
 from swarm_leader.flows.load import Loading
+from swarm_leader.flows.measure import Measuring, ReplyMeter
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.signals import read_reason
@@ -66,6 +67,7 @@ class Generating:
         faults: Faults,
         replies: Replies,
         gates: Gates,
+        measuring: Measuring,
         config: LeaderConfig,
         new_seed: Callable[[], int] = lambda: secrets.randbits(63),
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -77,6 +79,7 @@ class Generating:
         self._faults = faults
         self._replies = replies
         self._gates = gates
+        self._measuring = measuring
         self._config = config
         self._new_seed = new_seed
         self._new_id = new_id
@@ -99,14 +102,24 @@ class Generating:
         if caller.request_id in self._active:
             raise Conflict(f"request_id {caller.request_id} is in use by a reply that still runs", field="request_id")
         self._active.add(caller.request_id)
+        meter = self._measuring.reply()
+        if self._board.get(model_id) is not None:
+            meter.take_model(model_id)
         try:
-            async for event in self._generate(caller, model_id, generation):
+            async for event in self._generate(caller, model_id, generation, meter):
                 yield event
+        except SwarmError as error:
+            meter.take_failure(error)
+            raise
+        except Exception:
+            meter.take_failure(SwarmError("internal error"))
+            raise
         finally:
+            meter.take_cancel()  # what has no end until here has lost its caller
             self._active.discard(caller.request_id)
 
     async def _generate(
-        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
+        self, caller: Caller, model_id: str, generation: generation_pb2.Generation, meter: ReplyMeter
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         deadline_s = asyncio.get_running_loop().time() + self._config.request_timeout_s
         placement = await self._ready_placement(model_id)
@@ -120,9 +133,10 @@ class Generating:
             caller.follow(turn)
             async for event in self._waits(turn, model_id, deadline_s):
                 yield event
+            meter.take_place()
             reply, placement = await self._open(caller, model_id, generation)
             try:
-                async for event in self._events(reply, turn, placement, deadline_s):
+                async for event in self._events(reply, turn, meter, placement, deadline_s):
                     yield event
             finally:
                 self._replies.close(reply)
@@ -162,7 +176,7 @@ class Generating:
         return reply, placement
 
     async def _events(
-        self, reply: Reply, turn: Turn, placement: Placement, deadline_s: float
+        self, reply: Reply, turn: Turn, meter: ReplyMeter, placement: Placement, deadline_s: float
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         """Events until the last; each within the progress time, all within the deadline."""
         loop = asyncio.get_running_loop()
@@ -187,6 +201,7 @@ class Generating:
                     self._faults.take_stall(placement, epoch, late.message)
                 raise late from None
             kind = event.WhichOneof("event")
+            meter.take_event(event, kind)
             if is_queued or kind == "queued":
                 is_queued = kind == "queued"
                 turn.hold(is_queued)

@@ -6,6 +6,7 @@ from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, FellowNotFound
 
+from swarm_leader.domain.busy import BusyShare
 from swarm_leader.domain.capabilities import Capabilities
 from swarm_leader.domain.leases import FellowState, Leases
 from swarm_leader.domain.ports import FellowStore
@@ -23,6 +24,7 @@ class Held:
     weight_bytes: int = 0
     status: stage_pb2.StageStatus | None = None
     misses: int = 0
+    busy: BusyShare = field(default_factory=BusyShare)
 
 
 @dataclass
@@ -76,6 +78,11 @@ class Fellow:
         held = self.stages.pop(placement_id, None)
         if held is not None:
             self.freed_bytes[placement_id] = self.memory_of(held)
+
+
+def kv_tokens_max(status: stage_pb2.StageStatus) -> int:
+    """KV positions a stage's ring admits by: what was wired, else what was planned; 0 when it says neither."""
+    return status.kv_tokens_max or status.spec.kv_tokens
 
 
 class Registry:
@@ -140,6 +147,16 @@ class Registry:
             raise FellowLost(f"fellow {name} is not connected", fellow=name)
         return fellow.link
 
+    def held_by(self, fellow_id: str, placement_id: str) -> Held | None:
+        """A stage as its fellow holds it; None when it does not."""
+        fellow = self._fellows.get(fellow_id)
+        return fellow.stages.get(placement_id) if fellow is not None else None
+
+    def status_of(self, fellow_id: str, placement_id: str) -> stage_pb2.StageStatus | None:
+        """A stage's live figures, as of the last heartbeat; None before one, and when it is not held."""
+        held = self.held_by(fellow_id, placement_id)
+        return held.status if held is not None else None
+
     def is_connected(self, fellow_id: str) -> bool:
         """Whether its link is open."""
         fellow = self._fellows.get(fellow_id)
@@ -159,6 +176,7 @@ class Registry:
         for placement_id, status in reported.items():
             held = fellow.stages.setdefault(placement_id, Held())
             held.status, held.misses = status, 0
+            held.busy.note(status.loaded_s, status.busy_s)
         missing = []
         for placement_id, held in list(fellow.stages.items()):
             if placement_id not in reported:

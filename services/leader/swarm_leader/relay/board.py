@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from swarm_core.errors import Conflict, Overloaded, StaleEpoch
 
-from swarm_leader.relay.lane import Lane, LaneLimits
+from swarm_leader.relay.lane import Lane, LaneLimits, Tally
 
 CHANNELS_MAX = 4096  # remembered (lane, channel) pairs; a ring of 16 stages has 16
 
@@ -16,6 +16,7 @@ class LaneBoard:
         self._limits = limits
         self._channels_max = channels_max
         self._lanes: OrderedDict[tuple[str, str], Lane] = OrderedDict()
+        self.tally = Tally()
 
     async def attach(self, ring: str, channel: str, epoch: int, role: str) -> Lane:
         """The lane of (ring, channel, epoch), with `role` taken on it.
@@ -40,12 +41,17 @@ class LaneBoard:
         """Every lane remembered, oldest first; ended ones stay to fence their epochs."""
         return list(self._lanes.values())
 
+    @property
+    def live_count(self) -> int:
+        """Lanes that an end is attached to."""
+        return sum(1 for lane in self._lanes.values() if lane.attached and not lane.ended)
+
     def _open(self, key: tuple[str, str], epoch: int) -> Lane:
         if key not in self._lanes and len(self._lanes) >= self._channels_max:
             ended = next((old for old, lane in self._lanes.items() if lane.ended), None)
             if ended is None:
                 raise Overloaded(f"the relay carries {self._channels_max} live lanes already")
             del self._lanes[ended]
-        self._lanes[key] = Lane(f"{key[1]} of {key[0]}", epoch, self._limits)
+        self._lanes[key] = Lane(f"{key[1]} of {key[0]}", epoch, self._limits, self.tally)
         self._lanes.move_to_end(key)
         return self._lanes[key]

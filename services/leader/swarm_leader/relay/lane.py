@@ -17,16 +17,25 @@ class LaneLimits:
     put_timeout_s: float = 30.0
 
 
+@dataclass
+class Tally:
+    """What went through the lanes of a relay."""
+
+    frames: int = 0
+    payload_bytes: int = 0
+
+
 class Lane:
     """Payloads in order, each once. Ends for both sides at once, with the reason."""
 
-    def __init__(self, name: str, epoch: int, limits: LaneLimits) -> None:
+    def __init__(self, name: str, epoch: int, limits: LaneLimits, tally: Tally | None = None) -> None:
         self.name = name
         self.epoch = epoch
         self.frames = 0
         self.payload_bytes = 0
         self.attached: set[str] = set()
         self._limits = limits
+        self._tally = tally or Tally()
         self._payloads: deque[bytes] = deque()
         self._queued_bytes = 0
         self._ended: SwarmError | None = None
@@ -57,6 +66,8 @@ class Lane:
             self._queued_bytes += len(payload)
             self.frames += 1
             self.payload_bytes += len(payload)
+            self._tally.frames += 1
+            self._tally.payload_bytes += len(payload)
             self._changed.notify_all()
 
     async def get(self) -> bytes:

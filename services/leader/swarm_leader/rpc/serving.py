@@ -8,8 +8,9 @@ from silentswarm.leader.v1 import serving_pb2, serving_pb2_grpc
 
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.domain.records import PlacementState, Transport
-from swarm_leader.flows.board import Board
+from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.load import Loading
+from swarm_leader.rpc.performance import PerformanceWriter
 from swarm_leader.rpc.placements import StatusWriter, plan_request_from_proto
 
 _SETTLED = (PlacementState.READY, PlacementState.FAILED, PlacementState.IDLE, PlacementState.UNLOADED)
@@ -19,12 +20,19 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
     """Loading and unloading."""
 
     def __init__(
-        self, loading: Loading, board: Board, catalog: Catalog, writer: StatusWriter, transport: Transport
+        self,
+        loading: Loading,
+        board: Board,
+        catalog: Catalog,
+        writer: StatusWriter,
+        performances: PerformanceWriter,
+        transport: Transport,
     ) -> None:
         self._loading = loading
         self._board = board
         self._catalog = catalog
         self._writer = writer
+        self._performances = performances
         self._transport = transport
 
     async def LoadModel(
@@ -50,6 +58,11 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
     ) -> serving_pb2.ModelStatus:
         return await self._status(request.model_id)
 
+    async def GetPerformance(
+        self, request: serving_pb2.GetPerformanceRequest, context: grpc.aio.ServicerContext
+    ) -> serving_pb2.ModelPerformance:
+        return self._performances.of_model(request.model_id, await self._placement(request.model_id))
+
     async def WatchModel(
         self, request: serving_pb2.WatchModelRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[serving_pb2.ModelStatus]:
@@ -70,9 +83,13 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
         return serving_pb2.ListServingResponse(models=[self._writer.of_model(one.model_id, one) for one in served])
 
     async def _status(self, model_id: str) -> serving_pb2.ModelStatus:
-        """Where a model stands. Raises ModelNotFound or ServableCorrupt when it neither is nor was served."""
+        """Where a model stands. Raises as `_placement` does."""
+        return self._writer.of_model(model_id, await self._placement(model_id))
+
+    async def _placement(self, model_id: str) -> Placement | None:
+        """A model's placement; None when it exists and was never served. Raises ModelNotFound, ServableCorrupt."""
         placement = self._board.get(model_id)
         if placement is None:
             await asyncio.to_thread(self._catalog.refresh)
             self._catalog.get(model_id)
-        return self._writer.of_model(model_id, placement)
+        return placement

@@ -1,0 +1,162 @@
+"""What is measured of replies, on the leader's own clock: fed event by event, kept for 15 minutes and for Prometheus.
+
+Changes no reply: it is told what happened and returns nothing. A token costs 6 us of CPU.
+"""
+
+from silentswarm.core.v1 import generation_pb2
+from swarm_core.clock import Clock
+from swarm_core.errors import Reason, SwarmError
+
+from swarm_leader.domain.performance import Figures, Performance, Split
+from swarm_leader.metrics.replies import ModelSeries, ReplyMetrics
+
+_FINISHED = {generation_pb2.FINISH_REASON_STOP: "stop", generation_pb2.FINISH_REASON_LENGTH: "length"}
+# What a caller did to itself says nothing of how the model was served; CONTEXT_TOO_LONG is counted apart.
+_CALLERS_OWN = (Reason.BAD_REQUEST, Reason.CONFLICT)
+TOGETHER_MAX = 64  # tokens of one event that Prometheus hears of; a ring draws far fewer, a fellow may claim any number
+
+
+class Measuring:
+    """Every model that was placed since the leader started."""
+
+    def __init__(self, metrics: ReplyMetrics, clock: Clock) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._began_s = clock.monotonic_s()
+        self._windows: dict[str, Performance] = {}
+
+    def reply(self) -> "ReplyMeter":
+        """A request arrived."""
+        return ReplyMeter(self, self._clock)
+
+    def window_of(self, model_id: str) -> Performance:
+        """The model's window; like every other it reaches back to the start of the leader, or 15 minutes."""
+        window = self._windows.get(model_id)
+        if window is None:
+            window = self._windows[model_id] = Performance(self._began_s)
+        return window
+
+    def series_of(self, model_id: str) -> ModelSeries:
+        """The model's series."""
+        return self._metrics.of(model_id)
+
+    def figures(self, model_id: str) -> Figures:
+        """The last 15 minutes."""
+        window = self._windows.get(model_id) or Performance(self._began_s)
+        return window.figures(self._clock.monotonic_s())
+
+
+class ReplyMeter:
+    """One request, from its arrival to its one end. What comes before `take_model` is counted nowhere."""
+
+    def __init__(self, measuring: Measuring, clock: Clock) -> None:
+        self._measuring = measuring
+        self._clock = clock
+        self._arrived_s = clock.monotonic_s()
+        self._window: Performance | None = None
+        self._series: ModelSeries | None = None
+        self._placed_s: float | None = None
+        self._started_s: float | None = None
+        self._first_s: float | None = None
+        self._last_s = 0.0
+
+    def take_model(self, model_id: str) -> None:
+        """It asks for a model that was placed."""
+        self._window = self._measuring.window_of(model_id)
+        self._series = self._measuring.series_of(model_id)
+
+    def take_place(self) -> None:
+        """It has a place in the ring."""
+        self._placed_s = self._clock.monotonic_s()
+        if self._window is not None:
+            self._window.start(self._placed_s)
+
+    def take_event(self, event: generation_pb2.GenerationEvent, kind: str | None) -> None:
+        """An event of the reply came. kind: event.WhichOneof("event")."""
+        if self._window is None or self._series is None:
+            return
+        now_s = self._clock.monotonic_s()
+        if kind == "tokens":
+            self._take_tokens(self._window, self._series, now_s, len(event.tokens.ids))
+        elif kind == "started":
+            self._started_s = now_s
+            self._series.queue_s.observe(now_s - self._arrived_s)
+            self._series.prompt_tokens.inc(event.started.prompt_tokens)
+        elif kind == "done":
+            self._take_done(self._window, self._series, now_s, event.done)
+
+    def take_failure(self, error: SwarmError) -> None:
+        """It failed, was refused, or (Cancelled) its caller went away."""
+        if self._window is None or self._series is None:
+            return
+        if error.why is Reason.CANCELLED:
+            self.take_cancel()
+            return
+        now_s = self._clock.monotonic_s()
+        if error.why is Reason.CONTEXT_TOO_LONG:
+            self._window.refuse_too_long(now_s)
+        elif error.why not in _CALLERS_OWN:
+            self._window.fail(now_s)
+        self._series.fail(error.why)
+        self._end(now_s)
+
+    def take_cancel(self) -> None:
+        """Its caller went away. Harmless after its end."""
+        if self._window is not None and self._series is not None:
+            now_s = self._clock.monotonic_s()
+            self._window.cancel(now_s)
+            self._series.succeed("abort")
+            self._end(now_s)
+
+    def _take_tokens(self, window: Performance, series: ModelSeries, now_s: float, count: int) -> None:
+        """Tokens that came together lay evenly between the event before and this one, as far as can be told."""
+        if not count:
+            return
+        if self._first_s is None:
+            self._first_s = now_s
+            series.first_token_s.observe(now_s - self._arrived_s)
+            window.first_token(now_s, (now_s - self._arrived_s) * 1e3)
+            if self._started_s is not None:
+                series.prefill_s.observe(now_s - self._started_s)
+        else:
+            gap_s = (now_s - self._last_s) / count
+            window.gap(now_s, gap_s * 1e3, count)
+            for _ in range(min(count, TOGETHER_MAX)):
+                series.inter_token_s.observe(gap_s)
+        self._last_s = now_s
+        window.tokens(now_s, count)
+        series.generation_tokens.inc(count)
+
+    def _take_done(
+        self, window: Performance, series: ModelSeries, now_s: float, done: generation_pb2.GenerationEvent.Done
+    ) -> None:
+        waited_ms = ((self._placed_s or now_s) - self._arrived_s) * 1e3
+        window.complete(now_s, done.prompt_tokens, done.completion_tokens, _split_of(done.timing, waited_ms))
+        series.succeed(_FINISHED.get(done.finish_reason, ""))
+        series.e2e_s.observe(now_s - self._arrived_s)
+        if self._first_s is not None:
+            series.decode_s.observe(now_s - self._first_s)
+        self._end(now_s)
+
+    def _end(self, now_s: float) -> None:
+        """It has its one end: nothing more counts."""
+        if self._placed_s is not None and self._window is not None:
+            self._window.stop(now_s)
+        self._window = self._series = None
+
+
+def _split_of(timing: generation_pb2.Timing, waited_ms: float) -> Split | None:
+    """Where stage 0 says the time went, with what the leader knows of the wait; None when it does not say."""
+    if not timing.stage_ms and not timing.prefill_ms:
+        return None
+    return Split(
+        queue_ms=waited_ms + timing.queue_ms,
+        prefill_ms=timing.prefill_ms,
+        detokenize_ms=timing.detokenize_ms,
+        stage_ms=tuple(timing.stage_ms),
+        wait_ms=timing.wait_ms,
+        link_ms=timing.link_ms,
+        sample_ms=timing.sample_ms,
+        bytes_per_token=timing.bytes_per_token,
+        batch_mean=timing.batch_mean,
+    )
