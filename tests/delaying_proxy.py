@@ -147,7 +147,8 @@ class _End(asyncio.Protocol):
         elif sink.is_closing():
             self._queued_bytes = 0
         elif item is _END:
-            sink.write_eof()
+            with contextlib.suppress(OSError):  # reset meanwhile
+                sink.write_eof()
         else:
             self._queued_bytes -= len(item)
             sink.write(item)

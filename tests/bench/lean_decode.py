@@ -95,17 +95,17 @@ class Reference:
     def __init__(self, folder: Path) -> None:
         self._model = load_reference(folder)
 
-    def decode(self, streams: int = 1) -> float:
+    def decode(self, streams: int = 1, prompt_tokens: int = PROMPT_TOKENS, new_tokens: int = NEW_TOKENS) -> float:
         """Tokens per second after the prompt, all streams together."""
-        ids = torch.tensor([prompt_of(PROMPT_TOKENS)] * streams)
+        ids = torch.tensor([prompt_of(prompt_tokens)] * streams)
 
-        def run(new_tokens: int) -> float:
-            lengths = {"min_new_tokens": new_tokens, "max_new_tokens": new_tokens}
+        def run(count: int) -> float:
+            lengths = {"min_new_tokens": count, "max_new_tokens": count}
             mask = torch.ones_like(ids)
             return seconds(lambda: self._model.generate(ids, attention_mask=mask, do_sample=False, **lengths))
 
         first_s = run(1)
-        return streams * (NEW_TOKENS - 1) / (run(NEW_TOKENS) - first_s)
+        return streams * (new_tokens - 1) / (run(new_tokens) - first_s)
 
     def prefill(self, length: int) -> float:
         """Prompt tokens per second of one forward."""
