@@ -15,6 +15,7 @@ from swarm_leader.domain.callers import CALLER_FORM, is_caller
 from swarm_leader.domain.planner import ServeDefaults
 from swarm_leader.domain.records import Transport
 
+BY_CARDS = -1
 WEIGHTS = (0.001, 1000.0)
 DATA_DIR = Path("~/.silent-swarm/leader").expanduser()
 
@@ -46,6 +47,10 @@ class LeaderConfig:
     context_tokens: int = env("SWARM_SERVE_CONTEXT_TOKENS", 4096, "longest conversation a model must take, tokens")
     typical_tokens: int = env("SWARM_SERVE_TYPICAL_TOKENS", 1024, "a typical chat; sizes the KV budget, tokens")
     in_flight: int = env("SWARM_SERVE_IN_FLIGHT", 0, "replies in a ring at once; 0 is four per stage")
+    batch_max: int = env(
+        "SWARM_SERVE_MAX_BATCH", BY_CARDS, "replies in one decode step; 0 is no cap, -1 caps it for cards before Ampere"
+    )
+    step_costs: bool = env("SWARM_SERVE_STEP_COSTS", False, "stages measure a step's costs after load, into their log")
     serve_dtype: str = env("SWARM_SERVE_DTYPE", "", "F32, F16 or BF16; empty is what the fellows compute in")
     pipeline_transport: str = env("SWARM_PIPELINE_TRANSPORT", "auto", "auto, tunnel or p2p, when a load names none")
 
@@ -82,7 +87,8 @@ class LeaderConfig:
     @property
     def serve_defaults(self) -> ServeDefaults:
         """What the planner is told."""
-        return ServeDefaults(self.context_tokens, self.typical_tokens, self.in_flight, self.serve_dtype)
+        batch_max = None if self.batch_max == BY_CARDS else self.batch_max
+        return ServeDefaults(self.context_tokens, self.typical_tokens, self.in_flight, self.serve_dtype, batch_max)
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -110,6 +116,11 @@ def check(config: LeaderConfig) -> LeaderConfig:
             f"SWARM_LEASE_S={config.lease_s:g} must be longer than SWARM_HEARTBEAT_S={config.heartbeat_s:g}, or every "
             "fellow is lost between two reports",
             field="SWARM_LEASE_S",
+        )
+    if config.batch_max < BY_CARDS:
+        raise BadRequest(
+            f"SWARM_SERVE_MAX_BATCH={config.batch_max} must be at least 1, or 0 for no cap, or -1 to go by the cards",
+            field="SWARM_SERVE_MAX_BATCH",
         )
     for name in ("queue_max", "event_queue_max", "context_tokens", "typical_tokens"):
         if getattr(config, name) < 1:

@@ -45,6 +45,7 @@ class ScriptedFellow:
         self.join_token = join_token
         self.free_bytes = free_bytes
         self.total_bytes: int | None = None
+        self.compute_capability = ""  # of a card; "" is a processor
         self.registered: fellow_link_pb2.Registered | None = None
         self.error: grpc.aio.AioRpcError | None = None
         self.signals: list[fellow_link_pb2.Signal] = []
@@ -150,7 +151,8 @@ class ScriptedFellow:
 
     def _device(self) -> hardware_pb2.Device:
         return hardware_pb2.Device(
-            kind="cpu",
+            kind="cuda" if self.compute_capability else "cpu",
+            compute_capability=self.compute_capability,
             name="scripted",
             memory_total_bytes=self.total_bytes,
             memory_free_bytes=self.free_bytes,

@@ -292,3 +292,27 @@ async def test_a_context_too_short_to_chat_in_is_refused_and_one_too_long_is_not
     assert (shortest.context_tokens, list(shortest.notes)) == (64, [])
     assert ready.context_tokens == 512
     assert list(ready.notes) == ["context cut from 99,999 to 512 tokens, the most this model takes"]
+
+
+async def test_every_stage_of_a_ring_with_an_old_card_is_told_the_cap(tmp_path):
+    attic, kitchen = ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("kitchen", 2 * 10**9)
+    kitchen.compute_capability = "7.5"
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        ready = await rig.load_ready(num_stages=2)
+
+        specs = [fellow.signals[0].load.spec for fellow in (attic, kitchen)]
+        assert [(spec.batch_max, spec.measure_step_costs) for spec in specs] == [(2, False), (2, False)]
+        assert ready.batch_max == 2
+        assert any("compute capability 8.0: kitchen (7.5)" in note for note in ready.notes)
+
+
+async def test_the_operators_cap_and_wish_to_measure_reach_the_stage(tmp_path):
+    async with (
+        running_leader(tmp_path, batch_max=3, step_costs=True) as rig,
+        joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,),
+    ):
+        planned = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=MODEL))
+        await rig.load_ready()
+
+        assert planned.batch_max == 3
+        assert (kitchen.signals[0].load.spec.batch_max, kitchen.signals[0].load.spec.measure_step_costs) == (3, True)

@@ -52,6 +52,7 @@ def placement(model_id: str = "org/model", epoch: int = 1, **changes: Any) -> Pl
         "in_flight_max": 8,
         "created_s": 1_760_000_000.5 + epoch,
         "stages": (stage(0), stage(1)),
+        "batch_max": 4,
         "notes": ("one fellow declares no fp8", "zwei: \u00fc"),
     }
     return PlacementRecord(**facts | changes)

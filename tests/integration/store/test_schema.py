@@ -13,7 +13,7 @@ from swarm_leader.store.address import parse_address
 from swarm_leader.store.migrate import newest_revision
 from swarm_leader.store.schema import metadata
 
-from tests.integration.store.rows import fellow
+from tests.integration.store.rows import fellow, placement
 
 
 async def test_the_migrations_make_exactly_the_tables_of_the_code(database_url: str):
@@ -61,3 +61,19 @@ async def test_a_database_newer_than_the_code_is_refused(database_url: str):
     async with engine.connect() as connection:
         assert (await connection.exec_driver_sql("SELECT version_num FROM alembic_version")).scalar() == "9999"
     await engine.dispose()
+
+
+async def test_placements_from_before_batches_were_capped_have_no_cap(database_url: str):
+    store = await open_store(database_url)
+    await store.ledger.save(placement(), "made before")
+    await store.close()
+    engine = create_async_engine(parse_address(database_url).url)
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql("ALTER TABLE placements DROP COLUMN batch_max")
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    await engine.dispose()
+
+    store = await open_store(database_url)
+
+    assert await store.ledger.latest("org/model") == placement(batch_max=0)
+    await store.close()

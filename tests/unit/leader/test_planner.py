@@ -16,6 +16,7 @@ from swarm_core.errors import (
 )
 from swarm_core.manifest import DTYPE_BYTES
 from swarm_core.slices import LayerRange, slice_tensors
+from swarm_leader.domain.budget import HIDDEN_BUFFERS
 from swarm_leader.domain.capabilities import Serve, WireRange
 from swarm_leader.domain.planner import PlanRequest, ServeDefaults, plan
 from swarm_leader.domain.records import Route, Transport
@@ -416,3 +417,49 @@ def test_a_plan_that_needs_a_loading_fellow_conflicts_and_names_the_model(reques
 def test_what_no_wait_would_change_is_not_called_a_conflict():
     with pytest.raises(NotEnoughMemory):
         plan(make_manifest(), [busy("a", free_bytes=1)], PlanRequest())
+
+
+def with_card(name, compute_capability, **changes):
+    """A fellow whose stage runs on a card."""
+    return replace(make_fellow(name, dtype="F16", **changes), compute_capability=compute_capability)
+
+
+def batch_max(*fellows, asked=None):
+    """The cap for a ring of these."""
+    placed = plan(make_manifest(), fellows, PlanRequest(len(fellows)), ServeDefaults(batch_max=asked))
+    return placed.batch_max, placed.notes
+
+
+def test_one_card_older_than_ampere_caps_the_batch_of_the_whole_ring_and_is_named():
+    capped, notes = batch_max(with_card("new", (8, 6)), with_card("old", (7, 5)), make_fellow("slow"))
+
+    assert capped == 2
+    assert notes == ("a step takes at most 2 replies: older than compute capability 8.0: old (7.5)",)
+
+
+def test_splitting_rows_lifts_the_cap_when_every_fellow_of_the_ring_can():
+    cards = [with_card(name, (6, 1), serve_4bit_rows=True) for name in ("a", "b")]
+
+    assert batch_max(*cards)[0] == 4
+    assert batch_max(cards[0], with_card("c", (8, 6)))[0] == 2
+
+
+def test_new_cards_processors_and_cards_that_do_not_say_set_no_cap():
+    assert batch_max(with_card("a", (8, 0)), with_card("b", (9, 0)), make_fellow("c")) == (0, ())
+
+
+@pytest.mark.parametrize("asked", [0, 1, 7])
+def test_the_operator_has_the_last_word_on_the_batch(asked):
+    assert batch_max(with_card("old", (6, 1)), asked=asked) == (asked, ())
+
+
+def test_many_replies_of_short_pieces_need_room_for_a_row_each():
+    manifest = make_manifest(context_tokens_max=0, hidden_size=1024)
+    fellow = make_fellow("a", in_flight_max=512, serve=Serve(prefill_chunk_tokens=16))
+
+    few, many = (
+        plan(manifest, [fellow], PlanRequest(context_tokens=64), ServeDefaults(in_flight=count)).stages[0].working_bytes
+        for count in (16, 116)
+    )
+
+    assert many - few == 100 * (1024 * 4 * HIDDEN_BUFFERS + 1000 * 4)  # F32; and a row of logits each

@@ -160,7 +160,7 @@ class WatchModelRequest(_message.Message):
     def __init__(self, model_id: _Optional[str] = ...) -> None: ...
 
 class ModelStatus(_message.Message):
-    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes")
+    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes", "batch_max")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class ModelStatus(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     PROBE_LAP_MS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_MAX_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     state: PlacementState
     reason: str
@@ -187,7 +188,8 @@ class ModelStatus(_message.Message):
     waiting: int
     probe_lap_ms: float
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    batch_max: int
+    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., batch_max: _Optional[int] = ...) -> None: ...
 
 class StagePlacement(_message.Message):
     __slots__ = ("stage_index", "fellow_id", "fellow_name", "layer_start", "layer_stop", "weight_bytes", "kv_bytes", "working_bytes", "free_bytes", "route", "state", "step", "done", "total", "live", "fetched_bytes")

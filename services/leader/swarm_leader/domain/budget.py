@@ -57,9 +57,13 @@ class ModelCost:
         return (layers.layer_stop - layers.layer_start) * self.kv_layer_bytes * kv_tokens
 
     def working_bytes(self, is_last: bool, context_tokens: int, in_flight: int) -> int:
-        """Buffers of a forward pass: one prompt piece through a layer, its attention scores, and the logits."""
+        """Buffers of a forward pass: one prompt piece through a layer, its attention scores, and the logits.
+
+        A decode step of every session in flight takes no more: one row each, and all its scores together are those of
+        the KV positions held, far fewer than a piece times a context. A pass is one or the other, never both.
+        """
         piece = min(self.prefill_chunk_tokens, context_tokens)
-        activations = piece * self.hidden_bytes * HIDDEN_BUFFERS
+        activations = max(piece, in_flight) * self.hidden_bytes * HIDDEN_BUFFERS
         scores = piece * context_tokens * self.query_heads * DTYPE_BYTES["F32"]
         logits = in_flight * self.vocabulary_size * DTYPE_BYTES["F32"] if is_last else 0
         return PASSING_BYTES + activations + scores + logits

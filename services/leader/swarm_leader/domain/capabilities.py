@@ -48,6 +48,7 @@ class Capabilities:
     direct_link: bool = False
     serve_rewire: bool = False
     serve_kv_budget: bool = False
+    serve_4bit_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class FellowFacts:
 
     free_bytes: free on its best device, with what it would evict for a new model; None is unknown, never 0.
     compute_dtype: what that device computes in, as spelled in safetensors; "" is unknown.
+    compute_capability: of that device when it is a CUDA card, as (major, minor); None is unknown, or no card.
     busy_with: models that load on it now and take every place it has for one, so that another would evict them.
     """
 
@@ -65,6 +67,7 @@ class FellowFacts:
     compute_dtype: str
     capabilities: Capabilities
     busy_with: str = ""
+    compute_capability: tuple[int, int] | None = None
 
 
 def find_wire_gap(ring: Sequence[FellowFacts]) -> tuple[FellowFacts, FellowFacts] | None:

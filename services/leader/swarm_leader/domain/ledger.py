@@ -39,6 +39,7 @@ def begin(
         created_s=created_s,
         stages=tuple(replace(stage, state="loading") for stage in planned.stages),
         notes=planned.notes,
+        batch_max=planned.batch_max,
     )
 
 

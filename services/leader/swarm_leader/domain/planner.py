@@ -15,6 +15,7 @@ from swarm_core.errors import (
 )
 from swarm_core.manifest import DTYPE_BYTES, Manifest
 
+from swarm_leader.domain.batch import plan_batch_max
 from swarm_leader.domain.budget import ModelCost, cost_of, stored_dtype
 from swarm_leader.domain.capabilities import UNLIMITED, FellowFacts, find_lack, find_wire_gap
 from swarm_leader.domain.records import StageRecord, Transport
@@ -37,17 +38,24 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class ServeDefaults:
-    """The operator's choices. in_flight 0: four per stage. dtype "": what the fellows compute in."""
+    """The operator's choices. in_flight 0: four per stage. dtype "": what the fellows compute in.
+
+    batch_max: most sessions of one decode step, 0 is no cap; None leaves it to the cards.
+    """
 
     context_tokens: int = 4096
     typical_tokens: int = 1024
     in_flight: int = 0
     dtype: str = ""
+    batch_max: int | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A placement that fits, not yet recorded. notes: what was chosen for lack of a capability, in words."""
+    """A placement that fits, not yet recorded.
+
+    notes: what was chosen for lack of a capability, in words. batch_max: sessions of one decode step, 0 is no cap.
+    """
 
     stages: tuple[StageRecord, ...]
     transport: Transport
@@ -56,6 +64,7 @@ class Plan:
     kv_tokens: int
     in_flight_max: int
     notes: tuple[str, ...]
+    batch_max: int = 0
 
 
 def plan(
@@ -230,7 +239,17 @@ def _place(
         )
         for index, (fellow, layers) in enumerate(zip(ring, cuts, strict=True))
     )
-    return Plan(stages, transport, dtype, context_tokens, sizing.kv_tokens, sizing.in_flight, (*notes, *route_notes))
+    batch_max, batch_notes = plan_batch_max(ring, defaults.batch_max)
+    return Plan(
+        stages=stages,
+        transport=transport,
+        dtype=dtype,
+        context_tokens=context_tokens,
+        kv_tokens=sizing.kv_tokens,
+        in_flight_max=sizing.in_flight,
+        notes=(*notes, *route_notes, *batch_notes),
+        batch_max=batch_max,
+    )
 
 
 def _size_sessions(

@@ -71,7 +71,10 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class PlacementRecord:
-    """One load of a model, over its whole life. Every write of a state also appends to the log."""
+    """One load of a model, over its whole life. Every write of a state also appends to the log.
+
+    batch_max: sessions of one decode step on every stage; 0 is no cap.
+    """
 
     placement_id: str
     model_id: str
@@ -87,6 +90,7 @@ class PlacementRecord:
     created_s: float
     stages: tuple[StageRecord, ...]
     notes: tuple[str, ...] = field(default=())
+    batch_max: int = 0
 
 
 @dataclass(frozen=True)

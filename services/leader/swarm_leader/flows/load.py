@@ -201,7 +201,7 @@ class Loading:
 
         try:
             link = self._registry.link_of(stage.fellow_id)
-            signal = load_to_proto(record, stage, listen)
+            signal = load_to_proto(record, stage, listen, self._config.step_costs)
             answer = await self._signals.send(link, signal, self._config.load_timeout_s, show)
         except FellowLost:
             raise
@@ -245,10 +245,9 @@ class Loading:
                 context_tokens=record.context_tokens,
             )
         if least < record.kv_tokens:
+            words = f"{name} has room for {least:,} tokens of KV beside its stage, {record.kv_tokens:,} were planned"
             await self._board.save(
-                placement,
-                lambda current: replace(current, kv_tokens=least),
-                f"{name} has room for {least} tokens, {record.kv_tokens} were planned",
+                placement, lambda current: replace(current, kv_tokens=least, notes=(*current.notes, words)), words
             )
 
     def _resolve(self, request: PlanRequest) -> PlanRequest:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from silentswarm.core.v1 import hardware_pb2
+
 from swarm_leader.domain.capabilities import FellowFacts
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
@@ -28,7 +30,15 @@ def facts_of(fellow: Fellow, placements: Sequence[Placement] = ()) -> FellowFact
         compute_dtype=best.compute_dtype if best is not None else "",
         capabilities=fellow.capabilities,
         busy_with=", ".join(one.model_id for one in arriving) if is_full else "",
+        compute_capability=_compute_capability(best) if best is not None else None,
     )
+
+
+def _compute_capability(device: hardware_pb2.Device) -> tuple[int, int] | None:
+    """(8, 6) for "8.6"; None for a processor, and for what cannot be read."""
+    major, dot, minor = device.compute_capability.partition(".")
+    is_read = device.kind == "cuda" and bool(dot) and major.isdecimal() and minor.isdecimal()
+    return (int(major[:4]), int(minor[:4])) if is_read else None
 
 
 def _models_max(fellow: Fellow) -> int:

@@ -24,8 +24,8 @@ def say_way(record: PlacementRecord) -> str:
     return ways.pop() if len(ways) == 1 else "mixed"
 
 
-def spec_to_proto(record: PlacementRecord, stage: StageRecord) -> stage_pb2.StageSpec:
-    """What a fellow is told to hold."""
+def spec_to_proto(record: PlacementRecord, stage: StageRecord, step_costs: bool = False) -> stage_pb2.StageSpec:
+    """What a fellow is told to hold. step_costs: it measures them after the load, into its log."""
     return stage_pb2.StageSpec(
         model_id=record.model_id,
         placement_id=record.placement_id,
@@ -39,9 +39,13 @@ def spec_to_proto(record: PlacementRecord, stage: StageRecord) -> stage_pb2.Stag
         kv_tokens=record.kv_tokens,
         in_flight_max=record.in_flight_max,
         manifest_sha256=record.manifest_sha256,
+        batch_max=record.batch_max,
+        measure_step_costs=step_costs,
     )
 
 
-def load_to_proto(record: PlacementRecord, stage: StageRecord, listen: bool) -> link_pb2.Signal:
+def load_to_proto(
+    record: PlacementRecord, stage: StageRecord, listen: bool, step_costs: bool = False
+) -> link_pb2.Signal:
     """The LOAD of one stage."""
-    return link_pb2.Signal(load=link_pb2.LoadSignal(spec=spec_to_proto(record, stage), listen=listen))
+    return link_pb2.Signal(load=link_pb2.LoadSignal(spec=spec_to_proto(record, stage, step_costs), listen=listen))

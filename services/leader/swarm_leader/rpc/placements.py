@@ -60,6 +60,7 @@ class StatusWriter:
             in_flight_max=plan.in_flight_max,
             context_tokens=plan.context_tokens,
             notes=plan.notes,
+            batch_max=plan.batch_max,
         )
 
     def of_model(self, model_id: str, placement: Placement | None) -> serving_pb2.ModelStatus:
@@ -82,6 +83,7 @@ class StatusWriter:
             waiting=gate.waiting,
             probe_lap_ms=placement.probe_lap_ms,
             notes=record.notes,
+            batch_max=record.batch_max,
         )
 
     def _stage(self, stage: StageRecord) -> serving_pb2.StagePlacement:

@@ -40,6 +40,7 @@ placements = sa.Table(
     sa.Column("in_flight_max", sa.BigInteger, nullable=False),
     sa.Column("created_s", sa.Double, nullable=False),
     sa.Column("notes", sa.JSON, nullable=False),
+    sa.Column("batch_max", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 placement_stages = sa.Table(
