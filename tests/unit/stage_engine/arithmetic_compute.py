@@ -3,7 +3,8 @@
 Held to the same contract as the real one by test_compute_contract.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from silentswarm.core.v1 import tensor_pb2
@@ -15,14 +16,27 @@ VOCABULARY = 997
 
 
 class ArithmeticCompute:
-    """hidden = [id, stages passed]; the last stage draws from the sum of all ids and stages it holds."""
+    """hidden = [id, stages passed]; the last stage draws from the sum of all ids and stages it holds.
+
+    batches: False refuses to be given several sessions in one call. spend: called with every call's steps and whether
+    each draws; it moves a test's clock and returns what the call took to compute and to draw, in microseconds.
+    """
 
     vocabulary_size = VOCABULARY
 
-    def __init__(self, is_first: bool, is_last: bool, poison: int | None = None) -> None:
+    def __init__(
+        self,
+        is_first: bool,
+        is_last: bool,
+        poison: int | None = None,
+        batches: bool = True,
+        spend: Callable[[Sequence[Step], bool], tuple[int, int]] | None = None,
+    ) -> None:
+        self.batches = batches
         self._is_first = is_first
         self._is_last = is_last
         self._poison = poison  # an id whose computation fails
+        self._spend = spend or (lambda steps, draws: (1, 0))
         self._held: dict[int, list[tuple[float, float]]] = {}
 
     def open(self, session: int) -> None:
@@ -36,7 +50,9 @@ class ArithmeticCompute:
 
     def forward(self, steps: Sequence[Step]) -> list[Outcome]:
         assert len({step.session for step in steps}) == len(steps)
-        return [self._forward_one(step) for step in steps]
+        assert self.batches or len(steps) == 1
+        compute_us, sample_us = self._spend(steps, self._is_last)
+        return [replace(self._forward_one(step), compute_us=compute_us, sample_us=sample_us) for step in steps]
 
     def _forward_one(self, step: Step) -> Outcome:
         held = self._held.get(step.session)
@@ -54,7 +70,10 @@ class ArithmeticCompute:
         if not step.sample:
             return Outcome(1)
         total = sum(int(a) * (index + 1) + int(b) for index, (a, b) in enumerate(held))
-        return Outcome(1, token=total % VOCABULARY)
+        token = total % VOCABULARY
+        while token in step.held_ids:  # the next best, as a masked model would
+            token = (token + 1) % VOCABULARY
+        return Outcome(1, token=token)
 
     def _rows(self, step: Step) -> list[tuple[float, float]]:
         if self._is_first:

@@ -1,7 +1,9 @@
 """A whole ring in one thread: the real roles, links replaced by queues that a test pumps in any order."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from silentswarm.core.v1 import generation_pb2, stage_pb2
 from silentswarm.ring.v1 import ring_pb2
@@ -12,7 +14,8 @@ from swarm_stage.engine.budget import KvBudget
 from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
-from swarm_stage.engine.reply import Broke, Finished, Note, Request, Tokens
+from swarm_stage.engine.reply import Broke, Finished, Note, Request, Tokens, Waiting
+from swarm_stage.engine.steps import Compute
 
 from tests.unit.stage_engine.arithmetic_compute import HIDDEN, ArithmeticCompute
 
@@ -28,6 +31,10 @@ class Heard:
         return [token for note in self.notes if isinstance(note, Tokens) for token in note.ids]
 
     @property
+    def waiting(self) -> list[Waiting]:
+        return [note for note in self.notes if isinstance(note, Waiting)]
+
+    @property
     def finished(self) -> Finished | None:
         return next((note for note in self.notes if isinstance(note, Finished)), None)
 
@@ -37,7 +44,7 @@ class Heard:
 
 
 class MemoryRing:
-    """Stages 0..n-1 with a queue in front of each."""
+    """Stages 0..n-1 with a queue in front of each. computes: instead of arithmetic ones, one a stage."""
 
     def __init__(
         self,
@@ -47,27 +54,40 @@ class MemoryRing:
         in_flight: int = 8,
         context_tokens: int = 4096,
         poison: dict[int, int] | None = None,
+        batch_max: int = 0,
+        computes: Sequence[Compute] | None = None,
+        hidden_size: int = HIDDEN,
+        clocks: Sequence[ManualClock] | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.links: list[deque[ring_pb2.FrameBatch]] = [deque() for _ in range(stages)]
+        self.clocks = clocks or [self.clock] * stages
+        self.links: list[deque[tuple[ring_pb2.FrameBatch, float]]] = [deque() for _ in range(stages)]
         self.sent: list[ring_pb2.FrameBatch] = []
         self.counters = [Counters() for _ in range(stages)]
         poison = poison or {}
-        self.computes = [
+        self.computes: Sequence[Any] = computes or [
             ArithmeticCompute(is_first=index == 0, is_last=index == stages - 1, poison=poison.get(index))
             for index in range(stages)
         ]
-        admission = Admission(KvBudget(kv_tokens, context_tokens), in_flight)
+        self.budget = KvBudget(kv_tokens, context_tokens)
         self.first = FirstStage(
-            self.computes[0], admission, self.counters[0], self.clock, self._sender(0), lambda: "direct", stages, chunk
+            self.computes[0],
+            Admission(self.budget, in_flight),
+            self.counters[0],
+            self.clocks[0],
+            self._sender(0),
+            lambda: "direct",
+            stages,
+            chunk,
+            batch_max,
         )
         self.later = [
             LaterStage(
                 self.computes[index],
                 _spec(index, stages, in_flight, context_tokens),
-                HIDDEN,
+                hidden_size,
                 self.counters[index],
-                self.clock,
+                self.clocks[index],
                 self._sender(index),
             )
             for index in range(1, stages)
@@ -78,24 +98,55 @@ class MemoryRing:
         for role in (self.first, *self.later):
             role.begin_epoch(epoch, LinkBroken("rewired"))
 
-    def submit(self, name: str, prompt: list[int], new_tokens: int = 5, end_ids: frozenset[int] = frozenset()) -> Heard:
+    def submit(
+        self,
+        name: str,
+        prompt: list[int],
+        new_tokens: int = 5,
+        end_ids: frozenset[int] = frozenset(),
+        caller: str = "",
+        weight: float = 1.0,
+        new_tokens_min: int = 0,
+    ) -> Heard:
         heard = Heard()
-        sampling = generation_pb2.Sampling(temperature=0)
-        request = Request(name, tuple(prompt), sampling, new_tokens, end_ids, heard.notes.append, 0.0)
+        request = Request(
+            request_id=name,
+            prompt_ids=tuple(prompt),
+            sampling=generation_pb2.Sampling(temperature=0),
+            new_tokens_max=new_tokens,
+            end_ids=end_ids,
+            notify=heard.notes.append,
+            arrived_s=self.clocks[0].monotonic_s(),
+            caller=caller,
+            caller_weight=weight,
+            new_tokens_min=new_tokens_min,
+        )
         self.first.submit(request)
+        self.first.refresh_counters()
         return heard
+
+    def cancel(self, name: str) -> None:
+        self.first.cancel(name)
+        self.first.refresh_counters()
 
     def step(self, stage: int) -> bool:
         """Let one stage do one thing; False when it had nothing to do."""
         queue = self.links[stage]
+        role = self.role(stage)
         if queue:
-            role = self.first if stage == 0 else self.later[stage - 1]
-            role.on_batch(queue.popleft())
-            return True
-        if stage == 0 and self.first.has_work:
-            self.first.turn()
-            return True
-        return False
+            batch, arrived_s = queue.popleft()
+            if isinstance(role, LaterStage):
+                role.look_ahead([behind for behind, _ in queue])
+            role.on_batch(batch, arrived_s)
+        elif role.has_work:
+            role.turn()
+        else:
+            return False
+        role.refresh_counters()
+        return True
+
+    def role(self, stage: int) -> FirstStage | LaterStage:
+        return self.later[stage - 1] if stage else self.first
 
     def run(self, rounds: int = 100_000) -> None:
         """Go round until nothing moves."""
@@ -104,12 +155,16 @@ class MemoryRing:
                 return
         raise AssertionError("the ring never came to rest")
 
+    def deliver(self, stage: int, batch: ring_pb2.FrameBatch) -> None:
+        """Put a batch in front of a stage, arriving now."""
+        self.links[stage].append((batch, self.clocks[stage].monotonic_s()))
+
     def _sender(self, stage: int):
         def send(batch: ring_pb2.FrameBatch) -> None:
             # Through bytes, as a link would: nothing is shared by reference.
-            arrived = ring_pb2.FrameBatch.FromString(batch.SerializeToString())
-            self.sent.append(arrived)
-            self.links[(stage + 1) % len(self.links)].append(arrived)
+            sent = batch.SerializeToString()
+            self.sent.append(ring_pb2.FrameBatch.FromString(sent))
+            self.deliver((stage + 1) % len(self.links), ring_pb2.FrameBatch.FromString(sent))
 
         return send
 

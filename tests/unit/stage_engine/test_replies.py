@@ -12,7 +12,7 @@ from swarm_core.errors import DeadlinePassed, ServableCorrupt
 from swarm_stage.engine.budget import KvBudget
 from swarm_stage.engine.engine import Conclude, Submit
 from swarm_stage.engine.inbox import Inbox
-from swarm_stage.engine.reply import Admitted, Finished, Tokens
+from swarm_stage.engine.reply import Admitted, Finished, Request, Tokens
 from swarm_stage.serve.event_writer import EventWriter
 from swarm_stage.serve.replies import Replies
 
@@ -129,7 +129,7 @@ async def test_encoding_that_takes_too_long_is_a_deadline_with_the_number():
 
 def test_prompt_pieces_that_come_round_are_told_now_and_then_not_each():
     clock = ManualClock()
-    request = type("Asked", (), {"sampling": generation_pb2.Sampling(), "end_ids": frozenset()})()
+    request = Request("r", (1,), generation_pb2.Sampling(), 9, frozenset(), lambda note: None, 0.0)
     writer = EventWriter(None, [], request, clock)
     writer.events([Admitted(1000)])
     soon = writer.events([Tokens(())])

@@ -20,11 +20,7 @@ class KvBudget:
     tokens: int
     context_tokens: int
     reserved: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def reserved_tokens(self) -> int:
-        """Reserved by all sessions."""
-        return sum(self.reserved.values())
+    reserved_tokens: int = 0  # by all sessions together
 
     @property
     def longest_tokens(self) -> int:
@@ -51,8 +47,10 @@ class KvBudget:
     def reserve(self, session: int, needed_tokens: int) -> None:
         """Take tokens for a session."""
         assert self.fits(needed_tokens)
+        assert session not in self.reserved
         self.reserved[session] = needed_tokens
+        self.reserved_tokens += needed_tokens
 
     def release(self, session: int) -> None:
         """Give a session's tokens back."""
-        self.reserved.pop(session, None)
+        self.reserved_tokens -= self.reserved.pop(session, 0)

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 
 @dataclass
 class Counters:
-    """Totals since load, and the live figures of now."""
+    """Totals since load, and the live figures of now. Those of stage 0 stay 0 on every other stage."""
 
     requests: int = 0
     positions: int = 0
     frames_refused: int = 0
+    busy_s: float = 0.0
     sessions: int = 0
     kv_tokens_used: int = 0
-    kv_tokens_reserved: int = 0
     last_busy_s: float = 0.0
+    # Stage 0:
+    kv_tokens_reserved: int = 0
+    kv_tokens_max: int = 0
+    waiting: int = 0
+    too_long: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
     tokens_per_s: float | None = None
     first_token_s: float | None = None

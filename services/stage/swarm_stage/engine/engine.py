@@ -22,9 +22,10 @@ Role = FirstStage | LaterStage
 
 @dataclass(frozen=True)
 class Arrived:
-    """A batch came over the link."""
+    """A batch came over the link, at arrived_s on this stage's monotonic clock."""
 
     batch: ring_pb2.FrameBatch
+    arrived_s: float
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,16 @@ class EngineThread(threading.Thread):
 
     def _serve(self, role: Role) -> bool:
         """One round of the inbox and the role; False after Halt."""
-        for item in self.inbox.take(0 if role.has_work else None):
+        for item in self.inbox.take(0 if role.has_work else None, role.items_max):
             if isinstance(item, Halt):
                 return False
+            if isinstance(item, Arrived) and isinstance(role, LaterStage):
+                ahead = [behind.batch for behind in self.inbox.ahead() if isinstance(behind, Arrived)]
+                self._guarded(role, partial(role.look_ahead, ahead))
             self._guarded(role, partial(_dispatch, role, item))
         if role.has_work:
             self._guarded(role, role.turn)
+        role.refresh_counters()
         return True
 
     def _guarded(self, role: Role, act: Callable[[], Any]) -> None:
@@ -128,7 +133,7 @@ class EngineThread(threading.Thread):
 
 def _dispatch(role: Role, item: Any) -> None:
     if isinstance(item, Arrived):
-        role.on_batch(item.batch)
+        role.on_batch(item.batch, item.arrived_s)
     elif isinstance(item, BeginEpoch):
         role.begin_epoch(item.epoch, item.why)
         if isinstance(role, FirstStage) and item.kv_tokens is not None:

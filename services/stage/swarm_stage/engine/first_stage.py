@@ -1,25 +1,36 @@
-"""Stage 0's side of every reply: admits, schedules steps, takes answers. On the engine thread; no torch, no gRPC."""
+"""Stage 0's side of every reply: admits, computes what is next, takes answers. On the engine thread; no torch, no gRPC.
 
-from collections import deque
+What is next is decided elsewhere: admission.py, decode_groups.py, prompt_pieces.py, schedule.py.
+"""
+
 from collections.abc import Callable, Sequence
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import BadFrame, LinkBroken, SwarmError
+from swarm_core.errors import BadFrame, ContextTooLong, LinkBroken, SwarmError
 
 from swarm_stage.engine.admission import Admission
 from swarm_stage.engine.counters import Counters
-from swarm_stage.engine.frames import failure_error
-from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens, timing_of
+from swarm_stage.engine.decode_groups import DecodeGroups
+from swarm_stage.engine.frames import add_hidden, elapsed_us, failure_error
+from swarm_stage.engine.prompt_pieces import PromptPieces
+from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens
+from swarm_stage.engine.schedule import Plan, Planner
+from swarm_stage.engine.step_costs import RingCosts
 from swarm_stage.engine.steps import Compute, Outcome, Step
+
+Work = Sequence[tuple[Reply, Step]]
 
 
 class FirstStage:
     """Keeps every running reply moving.
 
-    send: hands a batch to the link; never called in a ring of one. prefill_chunk: prompt tokens per piece, 0 is all.
+    send: hands a batch to the link; never called in a ring of one. prefill_chunk: most prompt tokens of a piece, 0 is
+    all. batch_max: most sessions of a decode step, 0 is no cap.
     """
+
+    items_max = None  # of the inbox in one round: all answers that are here step on together
 
     def __init__(
         self,
@@ -31,6 +42,7 @@ class FirstStage:
         route: Callable[[], str],
         stage_count: int,
         prefill_chunk: int,
+        batch_max: int = 0,
     ) -> None:
         self._compute = compute
         self._admission = admission
@@ -39,20 +51,25 @@ class FirstStage:
         self._send = send
         self._route = route
         self._stage_count = stage_count
-        self._prefill_chunk = prefill_chunk
         self._epoch = 0
         self._broken: SwarmError | None = LinkBroken("this stage has not joined a ring yet")
+        self._number_last = 0
         self._session_last = 0
-        self._replies: dict[int, Reply] = {}
-        self._prefilling: deque[Reply] = deque()
-        self._ready: deque[Reply] = deque()
+        self._replies: dict[int, Reply] = {}  # by number: all that run
+        self._sessions: dict[int, Reply] = {}  # by session: those the ring has heard of
         self._ended: list[int] = []  # sessions whose End the other stages have not been sent
+        self._costs = RingCosts(stage_count)
+        self._planner = Planner(self._costs, batch_max if compute.batches else 1)
+        self._groups = DecodeGroups()
+        self._pieces = PromptPieces(self._costs, prefill_chunk)
 
     @property
     def has_work(self) -> bool:
         """A turn would do something."""
-        can_prefill = any(self._may_send_piece(reply) for reply in self._prefilling)
-        return bool(self._ready or self._ended or can_prefill)
+        if self._ended:
+            return True
+        plan = self._planner.plan(self._groups.sessions)
+        return self._groups.may_send(plan) or self._pieces.may_send(plan, self._groups.sessions)
 
     def submit(self, request: Request) -> None:
         """Queue a request; it starts when its reservation fits. What never fits is refused here."""
@@ -61,6 +78,10 @@ class FirstStage:
                 raise self._broken
             self._admission.enqueue(request)
         except SwarmError as error:
+            if isinstance(error, ContextTooLong):
+                self._counters.too_long += 1
+            else:
+                self._counters.failed += not request.probe
             request.notify(Broke(error))
             return
         self._admit()
@@ -68,16 +89,14 @@ class FirstStage:
     def cancel(self, request_id: str) -> None:
         """End a reply, running or waiting; unknown ones are ignored."""
         self._admission.forget(request_id)
-        for reply in list(self._replies.values()):
-            if reply.request.request_id == request_id:
-                self._drop(reply)
+        for reply in self._named(request_id):
+            self._drop(reply)
         self._admit()
 
     def conclude(self, request_id: str) -> None:
         """Finish a running reply now; one that has ended is ignored."""
-        for reply in list(self._replies.values()):
-            if reply.request.request_id == request_id:
-                self._finish(reply, generation_pb2.FINISH_REASON_STOP)
+        for reply in self._named(request_id):
+            self._finish(reply, generation_pb2.FINISH_REASON_STOP)
         self._admit()
 
     def limit_kv(self, tokens: int) -> None:
@@ -95,26 +114,27 @@ class FirstStage:
         """The ring is broken: fail what runs, what waits, and what comes before the next epoch."""
         self._broken = error
         for request in self._admission.drain():
+            self._counters.failed += not request.probe
             request.notify(Broke(error))
         for reply in list(self._replies.values()):
             self._fail(reply, error)
         self._ended.clear()
+        self.refresh_counters()
 
-    def on_batch(self, batch: ring_pb2.FrameBatch) -> None:
+    def on_batch(self, batch: ring_pb2.FrameBatch, arrived_s: float) -> None:
         """Take the last stage's answers."""
         if batch.epoch != self._epoch:
             self._counters.frames_refused += len(batch.frames)
             return
         for frame in batch.frames:
-            reply = self._replies.get(frame.session)
+            reply = self._sessions.get(frame.session)
             if reply is None:
                 continue  # the answer to a position that was in the ring when its session ended
             body = frame.WhichOneof("body")
             if body == "failure":
                 self._fail(reply, failure_error(frame.failure))
-            elif body == "sampled" and reply.due and frame.pos == reply.due[0]:
-                reply.times.answer_bytes = frame.ByteSize()
-                self._on_answer(reply, list(frame.sampled.tokens), frame.traces)
+            elif body == "sampled" and reply.due and frame.pos == reply.due[0][0]:
+                self._on_answer(reply, frame.sampled.tokens, frame.traces, arrived_s, frame.ByteSize())
             elif body == "sampled":
                 self._counters.frames_refused += 1  # a replay, or an answer nobody waits for: no effect
             else:
@@ -123,99 +143,158 @@ class FirstStage:
         self._admit()
 
     def turn(self) -> None:
-        """Do one round: ends first, then every ready decode step as one batch, then one prompt piece."""
+        """Do one round: ends first, then every decode batch that may leave, then one prompt piece."""
         if self._ended:
-            self._send_frames([ring_pb2.Frame(session=session, end=ring_pb2.End()) for session in self._ended])
+            ends = [ring_pb2.Frame(session=session, end=ring_pb2.End()) for session in self._ended]
+            self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=ends))
             self._ended.clear()
-        decoding = [self._ready.popleft() for _ in range(len(self._ready))]
-        if decoding:
-            self._run([(reply, self._decode_step(reply)) for reply in decoding if reply.session in self._replies])
-        piece = next((reply for reply in self._prefilling if self._may_send_piece(reply)), None)
-        if piece is not None:
-            self._prefilling.remove(piece)
-            self._run([(piece, self._prompt_step(piece))])
-            if piece.is_prefilling and piece.session in self._replies:
-                self._prefilling.append(piece)
+        plan = self._planner.plan(self._groups.sessions)
+        for replies in self._groups.batches(plan):
+            self._pieces.earn(plan)
+            self._run([(reply, self._decode_step(reply)) for reply in replies])
+        decoding = self._groups.sessions
+        if self._pieces.may_send(plan, decoding):
+            self._send_piece(plan, decoding)
         self._admit()  # a reply may have ended in this very turn
 
+    def refresh_counters(self) -> None:
+        """Bring the live figures up to date; once a round is enough."""
+        counters = self._counters
+        counters.sessions = len(self._replies)
+        counters.waiting = self._admission.waiting
+        counters.kv_tokens_reserved = self._admission.reserved_tokens
+        counters.kv_tokens_max = self._admission.kv_tokens_max
+        counters.kv_tokens_used = self._compute.held_tokens()
+        counters.last_busy_s = self._clock.monotonic_s()
+
+    def _send_piece(self, plan: Plan, decoding: int) -> None:
+        reply, tokens = self._pieces.take(plan, decoding)
+        if not reply.session:
+            # Numbered in the order in which the ring hears of them: later stages take no number below one they know.
+            self._session_last += 1
+            reply.session = self._session_last
+            self._sessions[reply.session] = reply
+            self._compute.open(reply.session)
+        self._run([(reply, self._prompt_step(reply, tokens))])
+        if reply.is_prefilling and reply.number in self._replies:
+            self._pieces.add(reply)
+
     def _decode_step(self, reply: Reply) -> Step:
-        return Step(reply.session, reply.next_pos, ids=(reply.generated[-1],), sampling=reply.request.sampling)
+        pos = reply.next_pos
+        held_ids = self._held_ids(reply, pos + 1)
+        return Step(reply.session, pos, (reply.generated[-1],), sampling=reply.request.sampling, held_ids=held_ids)
 
-    def _prompt_step(self, reply: Reply) -> Step:
+    def _prompt_step(self, reply: Reply, tokens: int) -> Step:
         prompt, start = reply.request.prompt_ids, reply.prompt_sent
-        stop = min(len(prompt), start + self._prefill_chunk) if self._prefill_chunk else len(prompt)
-        reply.prompt_sent = stop
-        is_final = stop == len(prompt)
-        return Step(reply.session, start, ids=prompt[start:stop], sampling=reply.request.sampling, sample=is_final)
+        stop = reply.prompt_sent = start + tokens
+        if not reply.request.probe:
+            self._counters.prompt_tokens += tokens
+        return Step(
+            reply.session,
+            start,
+            ids=prompt[start:stop],
+            sampling=reply.request.sampling,
+            sample=stop == len(prompt),
+            held_ids=self._held_ids(reply, stop),
+        )
 
-    def _may_send_piece(self, reply: Reply) -> bool:
-        # One piece per stage in the ring keeps every stage busy; more would only queue before others' tokens.
-        return len(reply.due) < self._stage_count
+    def _held_ids(self, reply: Reply, drawn_pos: int) -> Sequence[int]:
+        """What must not be drawn at a position, where stage 0 draws itself."""
+        if self._stage_count > 1 or not reply.request.new_tokens_min:
+            return ()
+        hold = reply.request.hold()
+        return tuple(hold.ids) if hold is not None and drawn_pos < hold.until_pos else ()
 
-    def _run(self, work: Sequence[tuple[Reply, Step]]) -> None:
+    def _run(self, work: Work) -> None:
         """Compute steps and pass on what came of them."""
-        if not work:
-            return
-        outcomes = self._compute.forward([step for _, step in work])
-        frames: list[ring_pb2.Frame] = []
-        for (reply, step), outcome in zip(work, outcomes, strict=True):
+        started_s = self._clock.monotonic_s()
+        for reply, step in work:
+            reply.due.append((step.pos, len(step.ids or ())))
             self._counters.positions += len(step.ids or ())
-            reply.due.append(step.pos)
+            if reply.batch is not None:
+                reply.batch.started_s = started_s
+        outcomes = self._compute.forward([step for _, step in work])
+        now_s = self._clock.monotonic_s()
+        self._counters.busy_s += now_s - started_s
+        batch = ring_pb2.FrameBatch(epoch=self._epoch)
+        for (reply, step), outcome in zip(work, outcomes, strict=True):
+            wait_us = elapsed_us(reply.times.answered_s, started_s) if reply.generated else 0
+            trace = ring_pb2.Trace(compute_us=outcome.compute_us, wait_us=wait_us, sample_us=outcome.sample_us)
             if outcome.error is not None:
                 self._fail(reply, outcome.error)
             elif self._stage_count == 1:
-                trace = ring_pb2.Trace(stage_index=0, compute_us=outcome.compute_us)
-                self._on_answer(reply, [] if outcome.token is None else [outcome.token], [trace])
+                tokens = [] if outcome.token is None else [outcome.token]
+                self._on_answer(reply, tokens, [trace], now_s, 0)
             else:
-                frames.append(self._hidden_frame(reply, step, outcome))
-        self._send_frames(frames)
+                self._add_frame(batch, reply, step, outcome, trace)
+        if batch.frames:
+            self._send(batch)
 
-    def _hidden_frame(self, reply: Reply, step: Step, outcome: Outcome) -> ring_pb2.Frame:
-        is_first = step.pos == 0
-        hidden = ring_pb2.Hidden(
-            hidden=outcome.hidden,
-            sample=step.sample,
-            probe=reply.request.probe,
-            sampling=reply.request.sampling if is_first else None,
-        )
-        trace = ring_pb2.Trace(stage_index=0, compute_us=outcome.compute_us)
-        return ring_pb2.Frame(session=step.session, pos=step.pos, hidden=hidden, traces=[trace])
+    def _add_frame(
+        self, batch: ring_pb2.FrameBatch, reply: Reply, step: Step, outcome: Outcome, trace: ring_pb2.Trace
+    ) -> None:
+        request = reply.request
+        frame = add_hidden(batch, step.session, step.pos, outcome, step.sample, trace)
+        if request.probe:
+            frame.hidden.probe = True
+        if step.pos == 0:
+            frame.hidden.sampling.CopyFrom(request.sampling)
+            hold = request.hold()
+            if hold is not None:
+                frame.hidden.hold.CopyFrom(hold)
 
-    def _on_answer(self, reply: Reply, tokens: list[int], traces: Sequence[ring_pb2.Trace]) -> None:
-        """Take one answer: a prompt piece's (no token), or the next token."""
+    def _on_answer(
+        self,
+        reply: Reply,
+        tokens: Sequence[int],
+        traces: Sequence[ring_pb2.Trace],
+        arrived_s: float,
+        answer_bytes: int,
+    ) -> None:
+        """Take one answer: a prompt piece's (no token, but for the last one), or the next token."""
         if reply.request.probe:
             reply.request.notify(Lap(tuple(traces), tuple(tokens)))
             self._drop(reply)
             return
-        reply.due.popleft()
+        _, positions = reply.due.popleft()
         is_token_due = not reply.due and not reply.is_prefilling
+        if reply.generated:
+            self._note_step(reply, traces, arrived_s, answer_bytes)
+        else:
+            self._pieces.answered()
+            self._costs.note_piece(positions, traces)
+            reply.times.note_piece(traces, arrived_s)
         if not tokens and not is_token_due:
             reply.request.notify(Tokens(()))
             return
         if len(tokens) != 1 or not is_token_due or tokens[0] >= self._compute.vocabulary_size:
-            self._fail(reply, BadFrame(f"the last stage answered {len(tokens)} tokens where one was due: {tokens[:4]}"))
+            wrong = f"the last stage answered {len(tokens)} tokens where one was due: {list(tokens[:4])}"
+            self._fail(reply, BadFrame(wrong))
             return
-        self._note_times(reply, traces)
-        reply.generated.append(tokens[0])
-        reply.request.notify(Tokens((tokens[0],)))
+        self._take_token(reply, tokens[0], arrived_s)
+
+    def _take_token(self, reply: Reply, token: int, arrived_s: float) -> None:
+        if not reply.generated:
+            reply.times.note_first_token(arrived_s)
+        reply.generated.append(token)
+        self._counters.generated_tokens += 1
+        reply.request.notify(Tokens((token,)))
         reason = reply.finish_reason()
         if reason == generation_pb2.FINISH_REASON_UNSPECIFIED:
-            self._ready.append(reply)
+            self._groups.add(reply)
         else:
             self._finish(reply, reason)
 
-    def _note_times(self, reply: Reply, traces: Sequence[ring_pb2.Trace]) -> None:
-        now_s, times = self._clock.monotonic_s(), reply.times
-        if times.first_token_s is None:
-            times.first_token_s = now_s
-            times.stage_us = [0] * len(traces)
-        else:
-            times.stage_us = [a + trace.compute_us for a, trace in zip(times.stage_us, traces, strict=False)]
-            times.decode_bytes += sum(trace.received_bytes for trace in traces[1:]) + times.answer_bytes
-        times.last_token_s = now_s
+    def _note_step(self, reply: Reply, traces: Sequence[ring_pb2.Trace], arrived_s: float, answer_bytes: int) -> None:
+        assert reply.batch is not None  # a position behind the first token is only due while its batch is out
+        sessions, started_s = reply.batch.sessions, reply.batch.started_s
+        reply.times.note_token(traces, arrived_s, answer_bytes, sessions)
+        if self._groups.answered(reply):
+            self._costs.note_step(sessions, traces, (arrived_s - started_s) * 1e3)
 
     def _finish(self, reply: Reply, reason: generation_pb2.FinishReason) -> None:
-        timing = timing_of(reply, self._route())
+        reply.times.note_end(self._clock.monotonic_s())
+        timing = reply.times.to_timing(reply.request.arrived_s, self._route())
         if timing.decode_ms > 0:
             self._counters.tokens_per_s = (len(reply.generated) - 1) * 1e3 / timing.decode_ms
         self._counters.first_token_s = (timing.queue_ms + timing.prefill_ms) / 1e3
@@ -223,41 +302,34 @@ class FirstStage:
         reply.request.notify(Finished(reason, len(reply.generated), timing))
 
     def _fail(self, reply: Reply, error: SwarmError) -> None:
+        self._counters.failed += not reply.request.probe
         self._drop(reply)
         reply.request.notify(Broke(error))
 
     def _drop(self, reply: Reply) -> None:
         """Forget a session here at once, and on the other stages with the next turn's End."""
-        self._replies.pop(reply.session, None)
+        self._replies.pop(reply.number, None)
+        self._admission.leave(reply.number)
+        self._groups.drop(reply)
+        self._pieces.drop(reply)
+        if not reply.session:
+            return
+        self._sessions.pop(reply.session, None)
         self._compute.close(reply.session)
-        self._admission.leave(reply.session)
-        for queue in (self._ready, self._prefilling):
-            if reply in queue:
-                queue.remove(reply)
-        if self._stage_count > 1 and reply.prompt_sent:
+        if self._stage_count > 1:
             self._ended.append(reply.session)
-        self._refresh_counters()
 
     def _admit(self) -> None:
-        """Start every waiting request that fits, in order."""
+        """Start every waiting request that may, and tell the others where they stand."""
         while (request := self._admission.next_admissible(len(self._replies))) is not None:
-            self._session_last += 1
-            session = self._session_last
-            self._admission.enter(session, request)
-            reply = Reply(request, session)
+            self._number_last += 1
+            self._admission.enter(self._number_last, request)
+            reply = Reply(request, self._number_last)
             reply.times.admitted_s = self._clock.monotonic_s()
-            self._replies[session] = reply
-            self._prefilling.append(reply)
-            self._compute.open(session)
-            self._counters.requests += 0 if request.probe else 1
-        self._refresh_counters()
+            self._replies[reply.number] = reply
+            self._pieces.add(reply)
+            self._counters.requests += not request.probe
+        self._admission.tell_waiting(self._clock.monotonic_s(), len(self._replies))
 
-    def _refresh_counters(self) -> None:
-        self._counters.sessions = len(self._replies)
-        self._counters.kv_tokens_reserved = self._admission.reserved_tokens
-        self._counters.kv_tokens_used = self._compute.held_tokens()
-        self._counters.last_busy_s = self._clock.monotonic_s()
-
-    def _send_frames(self, frames: list[ring_pb2.Frame]) -> None:
-        if frames:
-            self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=frames))
+    def _named(self, request_id: str) -> list[Reply]:
+        return [reply for reply in self._replies.values() if reply.request.request_id == request_id]

@@ -4,6 +4,19 @@ from silentswarm.ring.v1 import ring_pb2
 from swarm_core.errors import SwarmError
 from swarm_rpc.reasons import error_from_proto, reason_to_proto
 
+from swarm_stage.engine.steps import Outcome
+
+
+def add_hidden(
+    batch: ring_pb2.FrameBatch, session: int, pos: int, outcome: Outcome, sample: bool, trace: ring_pb2.Trace
+) -> ring_pb2.Frame:
+    """Add a step's hidden states to a batch. Built in place: a message given to another one is copied whole."""
+    frame = batch.frames.add(session=session, pos=pos, traces=[trace])
+    if outcome.hidden is not None:
+        frame.hidden.hidden.CopyFrom(outcome.hidden)
+    frame.hidden.sample = sample
+    return frame
+
 
 def failure_frame(session: int, stage_index: int, error: SwarmError) -> ring_pb2.Frame:
     """Tell stage 0, through the stages between, that a session cannot go on."""
@@ -16,3 +29,8 @@ def failure_frame(session: int, stage_index: int, error: SwarmError) -> ring_pb2
 def failure_error(failure: ring_pb2.Failure) -> SwarmError:
     """What a stage failed a session with."""
     return error_from_proto(failure.reason, f"stage {failure.stage_index}: {failure.message}", failure.metadata)
+
+
+def elapsed_us(started_s: float, stopped_s: float) -> int:
+    """Microseconds between two readings of one clock, as a trace can hold them."""
+    return min(max(0, int((stopped_s - started_s) * 1e6)), 2**32 - 1)

@@ -32,16 +32,21 @@ class Inbox:
         with self._filled:
             self._append(item)
 
-    def take(self, wait_s: float | None) -> list[Any]:
-        """Everything that is here. Called by the engine; waits up to wait_s (None: for ever) for the first item."""
+    def take(self, wait_s: float | None, items_max: int | None = None) -> list[Any]:
+        """What is here, at most items_max. Called by the engine; waits up to wait_s (None: for ever) for the first."""
         with self._filled:
             if wait_s != 0:
                 self._filled.wait_for(lambda: self._items, timeout=wait_s)
-            taken = list(self._items)
-            self._items.clear()
+            count = len(self._items) if items_max is None else min(items_max, len(self._items))
+            taken = [self._items.popleft() for _ in range(count)]
         if taken and not self._room.is_set():
             self._loop.call_soon_threadsafe(self._room.set)
         return taken
+
+    def ahead(self) -> list[Any]:
+        """What waits behind the items taken last. Called by the engine; takes nothing."""
+        with self._filled:
+            return list(self._items)
 
     def _append(self, item: Any) -> None:
         self._items.append(item)

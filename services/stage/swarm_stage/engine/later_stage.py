@@ -1,6 +1,6 @@
 """Every stage but the first: takes hidden states, computes, passes on. Runs on the engine thread; no torch, no gRPC."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from silentswarm.core.v1 import generation_pb2, stage_pb2
@@ -10,23 +10,26 @@ from swarm_core.errors import BadFrame, Overloaded, SwarmError
 from swarm_wire.tensors import check_tensor
 
 from swarm_stage.engine.counters import Counters
-from swarm_stage.engine.frames import failure_frame
+from swarm_stage.engine.frames import elapsed_us, failure_frame
+from swarm_stage.engine.reply import HELD_IDS_MAX
 from swarm_stage.engine.steps import Compute, Outcome, Step
 
 SPARE_SESSIONS = 4  # sessions whose End is still on its way, and the probe, beside in_flight_max
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A frame that computes, with its step."""
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What the last stage keeps of a session: how to draw, and what not before which position."""
 
-    frame: ring_pb2.Frame
-    step: Step
+    sampling: generation_pb2.Sampling
+    held_ids: tuple[int, ...]
+    held_until_pos: int
 
 
 class LaterStage:
     """A middle or last stage. The last one samples and answers stage 0."""
 
+    items_max = 1  # of the inbox in one round, so that look_ahead sees all that came in the meantime
     has_work = False  # it only ever answers frames
 
     def __init__(
@@ -46,8 +49,9 @@ class LaterStage:
         self._send = send
         self._epoch = 0
         self._is_last = spec.stage_index == spec.stage_count - 1
-        self._sessions: dict[int, generation_pb2.Sampling] = {}
+        self._sessions: dict[int, _Session] = {}
         self._session_last = 0
+        self._ended_early: set[int] = set()  # passed on by look_ahead; their frames before that have not come up yet
 
     def turn(self) -> None:
         """Nothing to do between frames."""
@@ -62,103 +66,153 @@ class LaterStage:
         """Drop every session; stage 0 tells the callers."""
         for session in list(self._sessions):
             self._drop(session)
-        self._refresh_counters()
+        self._ended_early.clear()
+        self.refresh_counters()
 
-    def on_batch(self, batch: ring_pb2.FrameBatch) -> None:
-        """Run a batch and pass it on whole, order kept."""
+    def look_ahead(self, batches: Sequence[ring_pb2.FrameBatch]) -> None:
+        """Take the ends out of batches that still wait: what is over is freed, and passed on, before any compute.
+
+        An End travels in a batch of Ends, so the first frame tells.
+        """
+        for batch in batches:
+            if batch.epoch != self._epoch or not batch.frames or not batch.frames[0].HasField("end"):
+                continue
+            fresh = [frame for frame in batch.frames if frame.HasField("end")]
+            fresh = [frame for frame in fresh if frame.session not in self._ended_early]
+            for frame in fresh:
+                self._drop(frame.session)
+            self._ended_early.update(frame.session for frame in fresh)
+            if fresh and not self._is_last:
+                self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=fresh))
+
+    def on_batch(self, batch: ring_pb2.FrameBatch, arrived_s: float) -> None:
+        """Run a batch, which came at arrived_s, and pass it on whole, order kept."""
         if batch.epoch != self._epoch:
             self._counters.frames_refused += len(batch.frames)
             return
-        results: list[ring_pb2.Frame | _Work] = []
+        steps: dict[int, Step] = {}  # by place in the batch
+        silent: list[int] = []  # places of frames that go no further
         seen: set[int] = set()
-        for frame in batch.frames:
-            results.extend(self._take(frame, seen))
-        work = [result for result in results if isinstance(result, _Work)]
-        outcomes = iter(self._compute.forward([item.step for item in work]) if work else ())
-        frames = [self._pass_on(result, next(outcomes)) if isinstance(result, _Work) else result for result in results]
-        self._refresh_counters()
-        if frames:
-            self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=frames))
+        for place, frame in enumerate(batch.frames):
+            taken = self._take(frame, seen)
+            if isinstance(taken, Step):
+                steps[place] = taken
+            elif not taken:
+                silent.append(place)
+        if steps:
+            self._run(batch, steps, arrived_s)
+        for place in reversed(silent):
+            del batch.frames[place]
+        if batch.frames:
+            self._send(batch)
 
-    def _take(self, frame: ring_pb2.Frame, seen: set[int]) -> list[ring_pb2.Frame | _Work]:
-        """What to do with one frame: work, frames to pass on, or nothing."""
+    def refresh_counters(self) -> None:
+        """Bring the live figures up to date; once a round is enough."""
+        self._counters.sessions = len(self._sessions)
+        self._counters.kv_tokens_used = self._compute.held_tokens()
+        self._counters.last_busy_s = self._clock.monotonic_s()
+
+    def _take(self, frame: ring_pb2.Frame, seen: set[int]) -> Step | bool:
+        """The step of one frame, or whether it goes further as it is now."""
         body = frame.WhichOneof("body")
+        if frame.session in self._ended_early:
+            if body == "end":
+                self._ended_early.discard(frame.session)
+            else:
+                self._session_last = max(self._session_last, frame.session)
+            return False
         if body == "end":
             self._drop(frame.session)
-            return [] if self._is_last else [frame]
+            return not self._is_last
         if body == "failure":
             self._drop(frame.session)
-            return [frame]
+            return True
         try:
             if body != "hidden":
                 raise BadFrame(f"stage {self._spec.stage_index} got a {body} frame")
             if frame.session in seen:
                 raise BadFrame(f"session {frame.session} is in one batch twice")
             seen.add(frame.session)
-            return [_Work(frame, self._step(frame))]
+            return self._step(frame)
         except SwarmError as error:
-            return [self._refuse(frame.session, error)]
+            self._refuse(frame, error)
+            return True
 
     def _step(self, frame: ring_pb2.Frame) -> Step:
         """Check a hidden frame before anything is allocated. Raises BadFrame or Overloaded."""
         hidden = frame.hidden
-        positions = check_tensor(
-            hidden.hidden.dtype,
-            hidden.hidden.shape,
-            len(hidden.hidden.data),
-            self._spec.dtype,
-            self._hidden_size,
-        )
-        if frame.pos + positions > self._spec.context_tokens:
-            end = frame.pos + positions
-            raise BadFrame(f"positions up to {end} where the context ends at {self._spec.context_tokens}")
-        if frame.session not in self._sessions:
-            self._open(frame)
+        tensor = hidden.hidden
+        positions = check_tensor(tensor.dtype, tensor.shape, len(tensor.data), self._spec.dtype, self._hidden_size)
+        stop = frame.pos + positions
+        if stop > self._spec.context_tokens:
+            raise BadFrame(f"positions up to {stop} where the context ends at {self._spec.context_tokens}")
+        session = self._sessions.get(frame.session) or self._open(frame)
         self._counters.positions += positions
-        sampling = self._sessions[frame.session] if self._is_last else None
-        return Step(frame.session, frame.pos, hidden=hidden.hidden, sampling=sampling, sample=hidden.sample)
+        if not self._is_last:
+            return Step(frame.session, frame.pos, hidden=tensor, sample=hidden.sample)
+        held_ids = session.held_ids if stop < session.held_until_pos else ()
+        return Step(frame.session, frame.pos, None, tensor, session.sampling, sample=hidden.sample, held_ids=held_ids)
 
-    def _open(self, frame: ring_pb2.Frame) -> None:
+    def _open(self, frame: ring_pb2.Frame) -> _Session:
         if frame.pos != 0 or frame.session <= self._session_last:
             raise BadFrame(f"session {frame.session} is not known here and its frame starts at {frame.pos}")
         if len(self._sessions) >= self._spec.in_flight_max + SPARE_SESSIONS:
             raise Overloaded(f"stage {self._spec.stage_index} holds {len(self._sessions)} sessions already")
+        hold, vocabulary_size = frame.hidden.hold, self._compute.vocabulary_size
+        if len(hold.ids) > HELD_IDS_MAX or any(token >= vocabulary_size for token in hold.ids):
+            raise BadFrame(f"{len(hold.ids)} tokens to hold back; at most {HELD_IDS_MAX}, each below {vocabulary_size}")
+        sampling = generation_pb2.Sampling()
+        sampling.CopyFrom(frame.hidden.sampling)  # the frame's own would keep its whole batch alive
+        session = _Session(sampling, tuple(hold.ids), hold.until_pos)
         self._session_last = frame.session
-        self._sessions[frame.session] = frame.hidden.sampling
+        self._sessions[frame.session] = session
         self._compute.open(frame.session)
-        self._counters.requests += 0 if frame.hidden.probe else 1
+        self._counters.requests += not frame.hidden.probe
+        return session
 
-    def _pass_on(self, work: _Work, outcome: Outcome) -> ring_pb2.Frame:
-        frame = work.frame
-        if outcome.error is not None:
-            return self._refuse(frame.session, outcome.error)
-        trace = ring_pb2.Trace(
-            stage_index=self._spec.stage_index, compute_us=outcome.compute_us, received_bytes=frame.ByteSize()
+    def _run(self, batch: ring_pb2.FrameBatch, steps: dict[int, Step], arrived_s: float) -> None:
+        """Compute the steps; their frames become what is passed on."""
+        started_s = self._clock.monotonic_s()
+        wait_us = elapsed_us(arrived_s, started_s)
+        outcomes = self._forward(list(steps.values()))
+        self._counters.busy_s += self._clock.monotonic_s() - started_s
+        for place, outcome in zip(steps, outcomes, strict=True):
+            frame = batch.frames[place]
+            if outcome.error is None:
+                self._fill(frame, outcome, wait_us)
+            else:
+                self._refuse(frame, outcome.error)
+
+    def _forward(self, steps: list[Step]) -> list[Outcome]:
+        if self._compute.batches:
+            return self._compute.forward(steps)
+        return [outcome for step in steps for outcome in self._compute.forward([step])]
+
+    def _fill(self, frame: ring_pb2.Frame, outcome: Outcome, wait_us: int) -> None:
+        """Turn a frame that came into the one that is passed on, in place: copying it would cost more than the rest."""
+        trace = frame.traces.add(
+            stage_index=self._spec.stage_index,
+            compute_us=outcome.compute_us,
+            received_bytes=frame.ByteSize(),
+            wait_us=wait_us,
+            sample_us=outcome.sample_us,
         )
         if frame.hidden.probe:
             trace.layer_start, trace.layer_stop = self._spec.layer_start, self._spec.layer_stop
-        passed = ring_pb2.Frame(session=frame.session, pos=frame.pos, traces=[*frame.traces, trace])
-        if self._is_last:
-            passed.sampled.tokens.extend([] if outcome.token is None else [outcome.token])
-            passed.sampled.SetInParent()
+        if not self._is_last:
+            assert outcome.hidden is not None
+            frame.hidden.hidden.CopyFrom(outcome.hidden)
+        elif outcome.token is None:
+            frame.sampled.SetInParent()
         else:
-            passed.hidden.CopyFrom(
-                ring_pb2.Hidden(hidden=outcome.hidden, sample=frame.hidden.sample, probe=frame.hidden.probe)
-            )
-            if frame.pos == 0:
-                passed.hidden.sampling.CopyFrom(frame.hidden.sampling)
-        return passed
+            frame.sampled.tokens.append(outcome.token)
 
-    def _refuse(self, session: int, error: SwarmError) -> ring_pb2.Frame:
+    def _refuse(self, frame: ring_pb2.Frame, error: SwarmError) -> None:
+        """Turn a frame into the failure of its session."""
         self._counters.frames_refused += 1
-        self._drop(session)
-        return failure_frame(session, self._spec.stage_index, error)
+        self._drop(frame.session)
+        frame.CopyFrom(failure_frame(frame.session, self._spec.stage_index, error))
 
     def _drop(self, session: int) -> None:
-        self._sessions.pop(session, None)
-        self._compute.close(session)
-
-    def _refresh_counters(self) -> None:
-        self._counters.sessions = len(self._sessions)
-        self._counters.kv_tokens_used = self._compute.held_tokens()
-        self._counters.last_busy_s = self._clock.monotonic_s()
+        if self._sessions.pop(session, None) is not None:
+            self._compute.close(session)

@@ -1,4 +1,4 @@
-"""One reply as stage 0 sees it: what was asked, how far it is, where its time went. Pure state."""
+"""One reply as stage 0 sees it: what was asked, what it is told, how far it is. Pure state."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,6 +7,18 @@ from dataclasses import dataclass, field
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.errors import SwarmError
+
+from swarm_stage.engine.reply_times import ReplyTimes
+
+HELD_IDS_MAX = 64  # ends of turn of one model; a later stage refuses more
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The reply cannot start yet. position: 1 is next. reason: what it waits for, with numbers, for people."""
+
+    position: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Finished:
-    """The reply is complete."""
+    """The reply is complete. timing: but for what the engine does not see (total, tokeniser, text)."""
 
     reason: generation_pb2.FinishReason
     completion_tokens: int
@@ -47,14 +59,16 @@ class Lap:
     tokens: tuple[int, ...]
 
 
-Note = Admitted | Tokens | Finished | Broke | Lap
+Note = Waiting | Admitted | Tokens | Finished | Broke | Lap
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
     """What is asked. notify is called from the engine thread and must not block.
 
-    end_ids: tokens that end the reply. new_tokens_max: at least 1.
+    end_ids: tokens that end the reply. new_tokens_max: at least 1. new_tokens_min: end_ids are not drawn, and stop
+    texts not looked for, before so many tokens. caller: whose it is, one opaque word; callers share by caller_weight,
+    which is above 0. tokenize_ms: what template and tokeniser took.
     """
 
     request_id: str
@@ -65,29 +79,45 @@ class Request:
     notify: Callable[[Note], None]
     arrived_s: float
     probe: bool = False
+    new_tokens_min: int = 0
+    caller: str = ""
+    caller_weight: float = 1.0
+    tokenize_ms: float = 0.0
+
+    @property
+    def needed_tokens(self) -> int:
+        """The most its KV can grow to."""
+        return len(self.prompt_ids) + self.new_tokens_max
+
+    def hold(self) -> ring_pb2.Hold | None:
+        """What the stage that draws must not draw yet; None when it may draw anything from the start."""
+        if not self.new_tokens_min or not self.end_ids:
+            return None
+        ids = sorted(self.end_ids)[:HELD_IDS_MAX]
+        return ring_pb2.Hold(ids=ids, until_pos=len(self.prompt_ids) + self.new_tokens_min)
 
 
-@dataclass
-class ReplyTimes:
-    """Durations of one reply, all on stage 0's clock except the compute each stage measured itself."""
+@dataclass(slots=True)
+class DecodeBatch:
+    """A decode batch that is out: sessions when it left, those still awaited, when its compute began."""
 
-    admitted_s: float = 0.0
-    first_token_s: float | None = None
-    last_token_s: float | None = None
-    stage_us: list[int] = field(default_factory=list)
-    decode_bytes: int = 0
-    answer_bytes: int = 0  # of the answer being taken
+    sessions: int
+    awaited: int
+    started_s: float = 0.0
+    is_noted: bool = False  # what it cost is learned from the first of its answers
 
 
-@dataclass
+@dataclass(eq=False)
 class Reply:
-    """A running reply."""
+    """A running reply. number: its place in the budget. session: its number in the ring, 0 before its first piece."""
 
     request: Request
-    session: int
+    number: int
+    session: int = 0
     prompt_sent: int = 0
-    due: deque[int] = field(default_factory=deque)  # positions in the ring whose answers are awaited, in order
+    due: deque[tuple[int, int]] = field(default_factory=deque)  # (pos, positions) whose answers are awaited, in order
     generated: list[int] = field(default_factory=list)
+    batch: DecodeBatch | None = None  # that it is out with
     times: ReplyTimes = field(default_factory=ReplyTimes)
 
     @property
@@ -102,26 +132,9 @@ class Reply:
 
     def finish_reason(self) -> generation_pb2.FinishReason:
         """Why it is over after its newest token; UNSPECIFIED while it goes on."""
-        if self.generated and self.generated[-1] in self.request.end_ids:
+        request, count = self.request, len(self.generated)
+        if count > request.new_tokens_min and self.generated[-1] in request.end_ids:
             return generation_pb2.FINISH_REASON_STOP
-        if len(self.generated) >= self.request.new_tokens_max:
+        if count >= request.new_tokens_max:
             return generation_pb2.FINISH_REASON_LENGTH
         return generation_pb2.FINISH_REASON_UNSPECIFIED
-
-
-def timing_of(reply: Reply, route: str) -> generation_pb2.Timing:
-    """The reply's timing. link_ms is what a decoded token took beyond all compute."""
-    times, request = reply.times, reply.request
-    decoded = max(0, len(reply.generated) - 1)
-    first_s = times.first_token_s if times.first_token_s is not None else times.admitted_s
-    decode_ms = ((times.last_token_s or first_s) - first_s) * 1e3
-    stage_ms = [us / 1e3 / decoded for us in times.stage_us] if decoded else []
-    return generation_pb2.Timing(
-        queue_ms=(times.admitted_s - request.arrived_s) * 1e3,
-        prefill_ms=(first_s - times.admitted_s) * 1e3,
-        decode_ms=decode_ms,
-        stage_ms=stage_ms,
-        link_ms=max(0.0, decode_ms / decoded - sum(stage_ms)) if decoded else 0.0,
-        bytes_per_token=times.decode_bytes / decoded if decoded else 0.0,
-        route=route,
-    )

@@ -13,7 +13,7 @@ class Step:
     """Consecutive positions of one session, from `pos`.
 
     ids on stage 0, hidden on every other. sampling: on the stage that holds the head. sample: the token after the last
-    position is wanted.
+    position is wanted. held_ids: tokens that must not be drawn now.
     """
 
     session: int
@@ -22,16 +22,21 @@ class Step:
     hidden: tensor_pb2.Tensor | None = None
     sampling: generation_pb2.Sampling | None = None
     sample: bool = True
+    held_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step: hidden states for the next stage, or (last stage) a token if one was wanted, or an error."""
+    """What came of a step: hidden states for the next stage, or (last stage) a token if one was wanted, or an error.
+
+    compute_us: of steps run together the whole of it, which each waits for; drawing is sample_us, likewise.
+    """
 
     compute_us: int
     hidden: tensor_pb2.Tensor | None = None
     token: int | None = None
     error: SwarmError | None = None
+    sample_us: int = 0
 
 
 class Compute(Protocol):
@@ -40,6 +45,12 @@ class Compute(Protocol):
     @property
     def vocabulary_size(self) -> int:
         """Ids are below this."""
+
+    @property
+    def batches(self) -> bool:
+        """Steps of several sessions may come in one call. False for a model whose state is not one row per position:
+        it is run one session at a time.
+        """
 
     def open(self, session: int) -> None:
         """Begin a session with an empty cache."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.ring.v1 import ring_pb2
+from swarm_core.clock import Clock, SystemClock
 from swarm_core.errors import BadRequest, LinkBroken, StaleEpoch, SwarmError
 
 from swarm_stage.engine.engine import Arrived, BeginEpoch, RingBroke
@@ -54,9 +55,13 @@ class Wiring:
     sessions, however far it is from the fault.
     """
 
-    def __init__(self, place: RingPlace, inbox: Inbox, on_broken: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, place: RingPlace, inbox: Inbox, on_broken: Callable[[int, str], None], clock: Clock | None = None
+    ) -> None:
+        """clock: the engine's; arrivals are stamped with it."""
         self.place = place
         self._inbox = inbox
+        self._clock = clock or SystemClock()
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._current: _Epoch | None = None
@@ -125,7 +130,7 @@ class Wiring:
         current = self._current
         if current and epoch == current.order.epoch and not current.is_broken:
             current.has_received = True
-            await self._inbox.put(Arrived(batch))
+            await self._inbox.put(Arrived(batch, self._clock.monotonic_s()))
 
     async def wait_over(self, epoch: int) -> None:
         """Return when an epoch is broken or left, so that its direct link is closed from this side too."""

@@ -5,7 +5,7 @@ from silentswarm.core.v1.generation_pb2 import GenerationEvent
 from swarm_core.clock import Clock
 from swarm_rpc.reasons import failed_event
 
-from swarm_stage.engine.reply import Admitted, Broke, Finished, Note, Request, Tokens
+from swarm_stage.engine.reply import Admitted, Broke, Finished, Note, Request, Tokens, Waiting
 from swarm_stage.text.codec import TextCodec
 from swarm_stage.text.detokenizer import Detokenizer
 from swarm_stage.text.stop_strings import StopMatcher
@@ -23,6 +23,7 @@ class EventWriter:
         self._request = request
         self._sequence = 0
         self._completion_tokens = 0
+        self._detokenize_s = 0.0
         self._last_event_s = clock.monotonic_s()
         self.is_over = False
         self.is_admitted = False
@@ -35,6 +36,10 @@ class EventWriter:
         events: list[GenerationEvent] = []
         ids = [token for note in notes if isinstance(note, Tokens) for token in note.ids]
         admitted = next((note for note in notes if isinstance(note, Admitted)), None)
+        waiting = [note for note in notes if isinstance(note, Waiting)]
+        if waiting and admitted is None:
+            queued = GenerationEvent.Queued(position=waiting[-1].position, reason=waiting[-1].reason)
+            events.append(GenerationEvent(queued=queued))  # soon out of date, so it takes no number
         if admitted is not None:
             self.is_admitted = True
             started = GenerationEvent.Started(prompt_tokens=admitted.prompt_tokens, seed=self._request.sampling.seed)
@@ -58,6 +63,7 @@ class EventWriter:
 
     def _token_event(self, ids: list[int]) -> GenerationEvent:
         """A batch of tokens with the text that is certain by now; those after a stop text are left out."""
+        started_s = self._clock.monotonic_s()
         text, taken = "", []
         for token in ids:
             self._completion_tokens += 1
@@ -65,7 +71,7 @@ class EventWriter:
             # The token that ends a turn is no text, whether or not the tokenizer calls it special.
             is_shown = self._detokenizer is not None and token not in self._request.end_ids
             piece = self._detokenizer.push(token) if is_shown and self._detokenizer else ""
-            if self._stop is None:
+            if self._stop is None or self._completion_tokens <= self._request.new_tokens_min:
                 text += piece
                 continue
             emitted, self._is_stopped = self._stop.push(piece)
@@ -73,11 +79,14 @@ class EventWriter:
             if self._is_stopped:
                 self.wants_conclusion = True
                 break
+        self._detokenize_s += self._clock.monotonic_s() - started_s
         return self._number(GenerationEvent(tokens=GenerationEvent.TokenBatch(text=text, ids=taken)))
 
     def _done_events(self, finished: Finished) -> list[GenerationEvent]:
         events: list[GenerationEvent] = []
+        started_s = self._clock.monotonic_s()
         tail = self._tail()
+        ended_s = self._clock.monotonic_s()
         if tail:
             events.append(self._number(GenerationEvent(tokens=GenerationEvent.TokenBatch(text=tail))))
         done = GenerationEvent.Done(
@@ -86,6 +95,10 @@ class EventWriter:
             completion_tokens=self._completion_tokens,
             timing=finished.timing,
         )
+        timing = done.timing
+        timing.tokenize_ms = self._request.tokenize_ms
+        timing.detokenize_ms = (self._detokenize_s + ended_s - started_s) * 1e3
+        timing.total_ms = (ended_s - self._request.arrived_s) * 1e3
         events.append(self._number(GenerationEvent(done=done)))
         return events
 

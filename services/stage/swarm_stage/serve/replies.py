@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,6 +39,8 @@ class Replies:
         self._clock = clock
         self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="encode")
         self._loop = asyncio.get_running_loop()
+        self._mail: deque[tuple[asyncio.Queue[Note], Note]] = deque()  # from the engine thread, not delivered yet
+        self._is_delivery_due = False
 
     async def generate(
         self, request_id: str, generation: generation_pb2.Generation
@@ -47,8 +51,9 @@ class Replies:
         """
         arrived_s = self._clock.monotonic_s()
         prompt_ids = await self._encode_in_time(generation)
+        tokenize_ms = (self._clock.monotonic_s() - arrived_s) * 1e3
         notes: asyncio.Queue[Note] = asyncio.Queue()  # bounded by new_tokens_max, which admission has reserved
-        request = self._request(request_id, generation, prompt_ids, notes, arrived_s)
+        request = self._request(request_id, generation, prompt_ids, notes, arrived_s, tokenize_ms)
         writer = EventWriter(self._codec, list(generation.stop), request, self._clock)
         await self._inbox.put(Submit(request))
         try:
@@ -141,16 +146,22 @@ class Replies:
         prompt_ids: list[int],
         notes: "asyncio.Queue[Note]",
         arrived_s: float,
+        tokenize_ms: float,
     ) -> Request:
-        context_left = self._budget.longest_tokens - len(prompt_ids)
-        asked = generation.new_tokens_max if generation.HasField("new_tokens_max") else None
-        new_tokens_max = max(1, min(NEW_TOKENS_DEFAULT, context_left)) if asked is None else max(1, asked)
+        """What the engine is asked. Raises BadRequest for bounds that contradict each other."""
+        new_tokens_max = self._new_tokens_max(generation, len(prompt_ids))
+        if generation.new_tokens_min > new_tokens_max:
+            raise BadRequest(
+                f"new_tokens_min is {generation.new_tokens_min}; it must be at most new_tokens_max, {new_tokens_max}",
+                field="new_tokens_min",
+            )
         sampling = generation_pb2.Sampling()
         if self._codec is not None:
             for name, default in self._codec.default_sampling.items():
                 setattr(sampling, name, default)
         sampling.MergeFrom(generation.sampling)
         end_ids = frozenset() if generation.ignore_eos or self._codec is None else self._codec.end_ids
+        weight = generation.caller_weight
         return Request(
             request_id=request_id,
             prompt_ids=tuple(prompt_ids),
@@ -159,16 +170,37 @@ class Replies:
             end_ids=end_ids,
             notify=self._notifier(notes),
             arrived_s=arrived_s,
+            new_tokens_min=generation.new_tokens_min,
+            caller=generation.caller,
+            caller_weight=weight if 0 < weight < math.inf else 1.0,
+            tokenize_ms=tokenize_ms,
         )
 
+    def _new_tokens_max(self, generation: generation_pb2.Generation, prompt_tokens: int) -> int:
+        """As asked, or what the context leaves up to a default that a longer minimum lifts; at least 1."""
+        if generation.HasField("new_tokens_max"):
+            return max(1, generation.new_tokens_max)
+        context_left = self._budget.longest_tokens - prompt_tokens
+        return max(1, generation.new_tokens_min, min(NEW_TOKENS_DEFAULT, context_left))
+
     def _notifier(self, notes: "asyncio.Queue[Note]") -> Callable[[Note], None]:
-        """What the engine thread calls; the loop may be closing already."""
+        """What the engine thread calls. A step's notes to all its replies wake the loop once, not once each."""
 
         def notify(note: Note) -> None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(notes.put_nowait, note)
+            self._mail.append((notes, note))
+            if not self._is_delivery_due:
+                self._is_delivery_due = True
+                with contextlib.suppress(RuntimeError):  # the loop may be closing already
+                    self._loop.call_soon_threadsafe(self._deliver)
 
         return notify
+
+    def _deliver(self) -> None:
+        """On the loop. The flag falls first: what comes from now on is delivered again, perhaps for nothing."""
+        self._is_delivery_due = False
+        while self._mail:
+            notes, note = self._mail.popleft()
+            notes.put_nowait(note)
 
     async def _next_notes(self, notes: "asyncio.Queue[Note]", is_admitted: bool) -> list[Note]:
         """The next note and all that came with it. Raises DeadlinePassed.

@@ -64,6 +64,7 @@ class StageRunner:
         self._vocabulary_size = 0
         self._kv_tokens_measured: int | None = None
         self._budget = KvBudget(0, 0)
+        self._loaded_s: float | None = None  # when, on the clock
         self._fault_queues: set[asyncio.Queue[stage_rpc.Fault]] = set()
         self.stopping = asyncio.Event()
 
@@ -78,9 +79,10 @@ class StageRunner:
             self._loop, lambda: self._build(request, on_progress, loaded), self._engine_fault, _end_process
         )
         self._engine = engine
-        self._wiring = Wiring(place, engine.inbox, self._link_fault)
+        self._wiring = Wiring(place, engine.inbox, self._link_fault, self._clock)
         engine.start()
         await engine.built
+        self._loaded_s = self._clock.monotonic_s()
         if spec.stage_index == 0:
             codec = await asyncio.to_thread(_load_codec, request.model_dir)
             self._replies = Replies(engine.inbox, codec, self._vocabulary_size, self._budget, self._clock)
@@ -137,6 +139,14 @@ class StageRunner:
             tokens_per_s=counters.tokens_per_s,
             first_token_s=counters.first_token_s,
             kv_tokens_measured=self._kv_tokens_measured,
+            kv_tokens_max=counters.kv_tokens_max,
+            waiting=counters.waiting,
+            too_long=counters.too_long,
+            busy_s=counters.busy_s,
+            loaded_s=self._clock.monotonic_s() - self._loaded_s if self._loaded_s is not None else 0.0,
+            generated_tokens=counters.generated_tokens,
+            prompt_tokens=counters.prompt_tokens,
+            failed=counters.failed,
         )
         if self._spec is not None:
             status.spec.CopyFrom(self._spec)
@@ -187,6 +197,7 @@ class StageRunner:
             self._route_name,
             spec.stage_count,
             _piece_tokens(request.prefill_chunk_tokens, built.model.hidden_size, spec.dtype),
+            spec.batch_max,
         )
 
     def _route_name(self) -> str:

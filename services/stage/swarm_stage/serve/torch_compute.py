@@ -28,16 +28,22 @@ class TorchCompute:
         self._dtype = dtype
         self._device = torch.device(device)
         self._caches: dict[int, SessionCache] = {}
+        self._samplings: dict[int, Sampling] = {}  # of sessions that have drawn
 
     @property
     def vocabulary_size(self) -> int:
         return self._model.vocabulary_size
+
+    @property
+    def batches(self) -> bool:
+        return self._model.batches
 
     def open(self, session: int) -> None:
         self._caches[session] = self._model.new_cache()
 
     def close(self, session: int) -> None:
         self._caches.pop(session, None)
+        self._samplings.pop(session, None)
 
     def held_tokens(self) -> int:
         return sum(cache.length for cache in self._caches.values())
@@ -72,46 +78,66 @@ class TorchCompute:
             for cache, pos in zip(caches, positions, strict=True):
                 cache.crop(pos)
             return {}
-        outcomes: dict[int, Outcome] = {}
-        for row, step in enumerate(steps):
-            hidden = self._to_wire(hidden_B1D[row : row + 1]) if logits_BV is None else None
-            token, error = _draw_guarded(logits_BV[row], step) if logits_BV is not None else (None, None)
+        if logits_BV is None:
+            hiddens = self._rows_to_wire(hidden_B1D)
             compute_us = (time.perf_counter_ns() - started_ns) // 1000
-            outcomes[step.session] = Outcome(compute_us, hidden, token, error)
-        return outcomes
+            return {step.session: Outcome(compute_us, hidden) for step, hidden in zip(steps, hiddens, strict=True)}
+        computed_ns = time.perf_counter_ns()
+        drawn = [self._draw_guarded(logits_BV[row], step) for row, step in enumerate(steps)]
+        sample_us = (time.perf_counter_ns() - computed_ns) // 1000
+        compute_us = (computed_ns - started_ns) // 1000
+        return {
+            step.session: Outcome(compute_us, None, token, error, sample_us)
+            for step, (token, error) in zip(steps, drawn, strict=True)
+        }
 
     def _rows(self, steps: Sequence[Step]) -> torch.Tensor:
         """hidden_B1D of a batch, from ids or from the wire."""
         if self._layers.is_first:
             return self._model.embed([step.ids[0] for step in steps if step.ids]).transpose(0, 1)
-        return torch.cat([self._from_wire(step.hidden) for step in steps])
+        data = b"".join(step.hidden.data for step in steps if step.hidden is not None)
+        return self._tensor(data).view(len(steps), 1, -1)
 
     def _forward_one(self, step: Step) -> Outcome:
-        started_ns = time.perf_counter_ns()
+        started_ns = computed_ns = time.perf_counter_ns()
         hidden: tensor_pb2.Tensor | None = None
         token: int | None = None
         error: SwarmError | None = None
         try:
-            hidden, token = self._compute(step)
+            result = self._compute(step)
+            computed_ns = time.perf_counter_ns()
+            if isinstance(result, tensor_pb2.Tensor):
+                hidden = result
+            elif result is not None:
+                token, error = self._draw_guarded(result, step)
         except SwarmError as failure:
             error = failure
         except Exception as failure:  # whatever torch or a model raises is this session's alone
             log.warning("a step failed", session=step.session, pos=step.pos, exc_info=failure)
             error = StageFailed(f"computing session {step.session} at {step.pos} failed: {failure}")
-        return Outcome((time.perf_counter_ns() - started_ns) // 1000, hidden, token, error)
+        sample_us = (time.perf_counter_ns() - computed_ns) // 1000
+        return Outcome((computed_ns - started_ns) // 1000, hidden, token, error, sample_us)
 
-    def _compute(self, step: Step) -> tuple[tensor_pb2.Tensor | None, int | None]:
+    def _compute(self, step: Step) -> tensor_pb2.Tensor | np.ndarray | None:
+        """Hidden states for the next stage; on the last one logits_V, or nothing when no token is wanted."""
         cache = self._cache_at(step)
         hidden_BTD = self._model.embed(step.ids) if step.ids is not None else self._from_wire(step.hidden)
-        positions = hidden_BTD.shape[1]
         hidden_BTD = self._model.run(hidden_BTD, cache, step.pos)
         if not self._layers.is_last:
-            return self._to_wire(hidden_BTD), None
-        if not step.sample:
-            return None, None
+            return self._to_wire(hidden_BTD)
+        return self._model.logits(hidden_BTD).cpu().numpy() if step.sample else None
+
+    def _draw_guarded(self, logits_V: np.ndarray, step: Step) -> tuple[int | None, SwarmError | None]:
+        """The token behind a step, or why this session's cannot be drawn."""
         assert step.sampling is not None
-        logits_V = self._model.logits(hidden_BTD)
-        return None, draw(logits_V, sampling_from_proto(step.sampling), step.pos + positions)
+        positions = len(step.ids) if step.ids is not None else step.hidden.shape[0] if step.hidden else 0
+        try:
+            sampling = self._samplings.get(step.session)
+            if sampling is None:
+                sampling = self._samplings[step.session] = sampling_from_proto(step.sampling)
+            return draw(_without(logits_V, step.held_ids), sampling, step.pos + positions), None
+        except SwarmError as error:
+            return None, error
 
     def _cache_at(self, step: Step) -> SessionCache:
         """The session's cache, cropped to where the step starts. Raises BadFrame when it holds less."""
@@ -127,22 +153,30 @@ class TorchCompute:
     def _from_wire(self, tensor: tensor_pb2.Tensor | None) -> torch.Tensor:
         """[positions, hidden] bytes to [1, positions, hidden]; the header was checked on arrival."""
         assert tensor is not None
-        flat = torch.frombuffer(bytearray(tensor.data), dtype=_TORCH_DTYPES[tensor.dtype])
-        return flat.view(1, *tensor.shape).to(self._device)
+        return self._tensor(tensor.data).view(1, *tensor.shape)
+
+    def _tensor(self, data: bytes) -> torch.Tensor:
+        return torch.frombuffer(bytearray(data), dtype=_TORCH_DTYPES[self._dtype]).to(self._device)
 
     def _to_wire(self, hidden_BTD: torch.Tensor) -> tensor_pb2.Tensor:
         hidden_TD = hidden_BTD[0].contiguous().cpu()
         data = hidden_TD.view(torch.uint8).numpy().tobytes()
         return tensor_pb2.Tensor(dtype=self._dtype, shape=list(hidden_TD.shape), data=data)
 
+    def _rows_to_wire(self, hidden_B1D: torch.Tensor) -> list[tensor_pb2.Tensor]:
+        """One tensor a session; they leave the device together."""
+        rows = hidden_B1D[:, 0].contiguous().cpu().view(torch.uint8).numpy()
+        shape = [1, hidden_B1D.shape[2]]
+        return [tensor_pb2.Tensor(dtype=self._dtype, shape=shape, data=row.tobytes()) for row in rows]
 
-def _draw_guarded(logits_V: np.ndarray, step: Step) -> tuple[int | None, SwarmError | None]:
-    """The token, or why this session's cannot be drawn."""
-    assert step.sampling is not None
-    try:
-        return draw(logits_V, sampling_from_proto(step.sampling), step.pos + 1), None
-    except SwarmError as error:
-        return None, error
+
+def _without(logits_V: np.ndarray, held_ids: Sequence[int]) -> np.ndarray:
+    """Logits of which the held ids are never drawn: the lowest number there is, since draw refuses infinite ones."""
+    if not held_ids:
+        return logits_V
+    kept_V = np.array(logits_V, dtype=np.float32)
+    kept_V[list(held_ids)] = np.finfo(np.float32).min
+    return kept_V
 
 
 def sampling_from_proto(sampling: generation_pb2.Sampling) -> Sampling:
