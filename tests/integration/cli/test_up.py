@@ -57,6 +57,12 @@ def has_ended(child: psutil.Process) -> bool:
         return True
 
 
+def read_text(url: str) -> str:
+    """What a GET answers."""
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
 def start_up(folder: Path, *options: str) -> subprocess.Popen[str]:
     """`swarm up` without a model on free ports; its words go to told.txt."""
     command = [sys.executable, "-m", "swarm_cli", "up", "--no-model", "--fellows", "2", "--data-dir", str(folder)]
@@ -87,7 +93,14 @@ def test_the_ready_file_names_addresses_and_processes_that_answer(up: Up):
     socket.create_connection((host, int(port)), timeout=5).close()
 
     assert gateway_status == 200
+    metrics = {name: read_text(url) for name, url in up.document["metrics"].items()}
+    targets = json.loads((up.folder / "prometheus-targets.json").read_text())
+
     assert up.document["model"] is None
+    assert list(metrics) == ["leader", "gateway", "fellow-1", "fellow-2"]
+    assert all("# HELP silentswarm_" in text for text in metrics.values())
+    assert [target["labels"]["process"] for target in targets] == list(metrics)
+    assert f"{up.document['metrics']['fellow-2']} (fellow-2)" in up.told()
     assert sorted(up.document["processes"]) == ["fellow-1", "fellow-2", "gateway", "leader"]
     assert not any(has_ended(child) for child in up.children)
 
@@ -102,6 +115,7 @@ def test_a_signal_ends_every_process_and_takes_the_ready_file_away(up: Up, numbe
     assert code == 0, up.told()
     assert all(has_ended(child) for child in children)
     assert not (up.folder.parent / "ready.json").exists()
+    assert not (up.folder / "prometheus-targets.json").exists()
 
 
 def test_no_child_outlives_a_supervisor_that_is_killed(up: Up):
@@ -138,6 +152,22 @@ def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(up: Up
     assert second.returncode == 1
     assert f"another `swarm up` (process {up.supervisor.pid}) uses {up.folder}" in second.stderr
     assert up.supervisor.poll() is None
+
+
+def test_without_metrics_there_is_neither_a_port_nor_a_word_of_them(tmp_path: Path):
+    ready_file = tmp_path / "ready.json"
+    supervisor = start_up(tmp_path / "up", "--ready-file", str(ready_file), "--no-metrics")
+    try:
+        wait_until(lambda: ready_file.exists() or supervisor.poll() is not None, READY_S)
+        told = (tmp_path / "up" / "told.txt").read_text()
+        document = json.loads(ready_file.read_text()) if ready_file.exists() else {}
+    finally:
+        supervisor.terminate()
+        supervisor.wait(timeout=END_S)
+
+    assert document.get("metrics") == {}, told
+    assert "Prometheus" not in told
+    assert not (tmp_path / "up" / "prometheus-targets.json").exists()
 
 
 def test_a_child_that_cannot_start_ends_the_run_with_its_log(tmp_path: Path):

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 from swarm_cli.serving import TransportChoice
 from swarm_cli.up.options import Machine, UpOptions
-from swarm_cli.up.plan import fellow_names, ignored_variables, plan_chat, plan_children
+from swarm_cli.up.plan import (
+    fellow_names,
+    ignored_variables,
+    metrics_urls,
+    plan_chat,
+    plan_children,
+    scrape_targets,
+)
+from swarm_cli.up.ports import choose_free_ports
 
 OPTIONS = UpOptions(
     fellows=2,
@@ -79,6 +87,35 @@ def test_addresses_of_the_environment_that_have_no_effect_are_known():
     environ = {"SWARM_LEADER_HOST": "0.0.0.0", "SWARM_GRPC_PORT": "", "SWARM_STAGE_THREADS": "3"}
 
     assert ignored_variables(environ) == ["SWARM_LEADER_HOST"]
+    assert ignored_variables({"SWARM_METRICS_LISTEN": "127.0.0.1:9100"}) == ["SWARM_METRICS_LISTEN"]
+
+
+def test_every_process_answers_prometheus_at_a_port_of_its_own():
+    measured = dataclasses.replace(OPTIONS, metrics_ports={"leader": 9101, "fellow-1": 9102, "fellow-2": 9103})
+    leader, _, *fellows = plan_children(measured, MACHINE, {"SWARM_METRICS_LISTEN": "127.0.0.1:9100"})
+
+    assert leader.environ["SWARM_METRICS_LISTEN"] == "127.0.0.1:9101"
+    assert [fellow.environ["SWARM_METRICS_LISTEN"] for fellow in fellows] == ["127.0.0.1:9102", "127.0.0.1:9103"]
+    assert metrics_urls(measured) == {
+        "leader": "http://127.0.0.1:9101/metrics",
+        "gateway": "http://127.0.0.1:8081/metrics",
+        "fellow-1": "http://127.0.0.1:9102/metrics",
+        "fellow-2": "http://127.0.0.1:9103/metrics",
+    }
+    assert scrape_targets(measured)[1] == {"targets": ["127.0.0.1:8081"], "labels": {"process": "gateway"}}
+
+
+def test_without_metrics_no_process_takes_a_port_for_them_whatever_the_environment_says():
+    children = plan_children(OPTIONS, MACHINE, {"SWARM_METRICS_LISTEN": "127.0.0.1:9100"})
+
+    assert {child.environ["SWARM_METRICS_LISTEN"] for child in children if child.name != "gateway"} == {""}
+    assert metrics_urls(OPTIONS) == {} and scrape_targets(OPTIONS) == []
+
+
+def test_free_ports_are_all_different():
+    chosen = choose_free_ports([f"fellow-{number}" for number in range(20)], taken=(8081, 50552))
+
+    assert len({*chosen.values(), 8081, 50552}) == 22
 
 
 def test_a_chat_shares_the_terminal():

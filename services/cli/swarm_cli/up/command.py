@@ -19,7 +19,8 @@ from swarm_cli.serving import TransportChoice, TransportOption
 from swarm_cli.terminal import err
 from swarm_cli.up.lock import hold_folder
 from swarm_cli.up.options import Machine, UpOptions
-from swarm_cli.up.ports import choose_port
+from swarm_cli.up.plan import LEADER, fellow_names
+from swarm_cli.up.ports import choose_free_ports, choose_port
 from swarm_cli.up.supervise import Supervisor
 
 DEFAULT_FOLDER = Path("~/.silent-swarm/up")
@@ -44,6 +45,7 @@ def up_command(
         Path | None, typer.Option("--model-dir", help="The catalog's folder; inside --data-dir when absent.")
     ] = None,
     no_model: Annotated[bool, typer.Option("--no-model", help="Load nothing.")] = False,
+    no_metrics: Annotated[bool, typer.Option("--no-metrics", help="Serve no figures for Prometheus.")] = False,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", help="Gets addresses and process ids as JSON once all is ready.")
     ] = None,
@@ -78,18 +80,24 @@ def up_command(
         raise BadRequest(f"--http-port and --grpc-port are both {http_port}; give them different ports", field="port")
     # The folder first: another run there explains taken ports better than the ports do.
     with hold_folder(options.data_dir), terminal_restored():
-        options = with_ports(options)
+        options = with_ports(options, with_metrics=not no_metrics)
         code = asyncio.run(Supervisor(options, look_at_machine(), context.config, context.environ).run())
     raise typer.Exit(code)
 
 
-def with_ports(options: UpOptions) -> UpOptions:
-    """The same with free ports for 0. Raises Conflict when one is taken."""
+def with_ports(options: UpOptions, with_metrics: bool) -> UpOptions:
+    """The same with free ports for 0, and one for the figures of each process. Raises Conflict when one is taken."""
     http_port = choose_port(options.http_port, "--http-port")
     grpc_port = choose_port(options.grpc_port, "--grpc-port")
     while grpc_port == http_port:  # two free ones may be the same, one after the other
         grpc_port = choose_port(0, "--grpc-port")
-    return dataclasses.replace(options, http_port=http_port, grpc_port=grpc_port)
+    names = [LEADER, *fellow_names(options)] if with_metrics else []
+    return dataclasses.replace(
+        options,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        metrics_ports=choose_free_ports(names, taken=(http_port, grpc_port)),
+    )
 
 
 def look_at_machine() -> Machine:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 
 from swarm_cli.inference import TEMPERATURE
 from swarm_cli.terminal import err, out
@@ -22,11 +23,15 @@ class Narrator:
         """Something that should not happen."""
         err().print(f"[{time.monotonic() - self.started_s:6.1f} s] {text}", style="yellow", markup=False)
 
-    def show_way_in(self, base_url: str, leader: str, model_id: str | None, quiet: bool) -> None:
-        """Where to go from here. quiet: stdout belongs to a reply, so this goes to stderr."""
+    def show_way_in(
+        self, base_url: str, leader: str, model_id: str | None, metrics: Mapping[str, str], quiet: bool
+    ) -> None:
+        """Where to go from here. metrics: process -> URL. quiet: stdout belongs to a reply, so this goes to stderr."""
         console = err() if quiet else out()
         console.print(f"\nOpenAI base URL: {base_url}/v1", markup=False)
         console.print(f"gRPC:            {leader}", markup=False)
+        for name, url in metrics.items():
+            console.print(f"Prometheus:      {url} ({name})", markup=False, soft_wrap=True)
         if model_id is not None:
             # Never folded: a command that is cut in two cannot be pasted.
             console.print(curl_line(base_url, model_id), markup=False, soft_wrap=True)

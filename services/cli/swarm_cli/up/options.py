@@ -1,6 +1,7 @@
 """What `swarm up` is asked for. Plain facts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from swarm_cli.serving import TransportChoice
@@ -10,7 +11,11 @@ HOST = "127.0.0.1"  # one machine; nothing here listens beyond it
 
 @dataclass(frozen=True)
 class UpOptions:
-    """Ports 0: a free one is chosen. model_dir None: inside data_dir. model None: the one that comes along."""
+    """Ports 0: a free one is chosen. model_dir None: inside data_dir. model None: the one that comes along.
+
+    metrics_ports: process -> where it answers Prometheus; a process without one does not. The gateway does so on its
+    HTTP port.
+    """
 
     fellows: int
     stages: int
@@ -24,6 +29,7 @@ class UpOptions:
     ready_file: Path | None
     once: str | None
     chat: bool
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

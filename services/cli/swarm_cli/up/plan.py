@@ -10,7 +10,13 @@ from swarm_cli.up.options import HOST, Machine, UpOptions
 LEADER = "leader"
 GATEWAY = "gateway"
 # What the leader and the gateway would read, and `swarm up` chooses itself.
-_CHOSEN_HERE = ("SWARM_LEADER_HOST", "SWARM_GRPC_PORT", "SWARM_GATEWAY_HOST", "SWARM_HTTP_PORT")
+_CHOSEN_HERE = (
+    "SWARM_LEADER_HOST",
+    "SWARM_GRPC_PORT",
+    "SWARM_GATEWAY_HOST",
+    "SWARM_HTTP_PORT",
+    "SWARM_METRICS_LISTEN",
+)
 MEMORY_SHARE = 0.8  # of what is free; the rest is for the leader, the gateway and the page cache
 
 
@@ -49,9 +55,37 @@ def fellow_names(options: UpOptions) -> list[str]:
     return [f"fellow-{number}" for number in range(1, options.fellows + 1)]
 
 
+def metrics_urls(options: UpOptions) -> dict[str, str]:
+    """Process -> where Prometheus reads its figures; empty when they are off."""
+    return {name: f"http://{HOST}:{port}/metrics" for name, port in _scraped(options).items()}
+
+
+def scrape_targets(options: UpOptions) -> list[dict[str, object]]:
+    """The same, as a document for Prometheus' file_sd_configs."""
+    scraped = _scraped(options)
+    return [{"targets": [f"{HOST}:{port}"], "labels": {"process": name}} for name, port in scraped.items()]
+
+
+def _scraped(options: UpOptions) -> dict[str, int]:
+    """Process -> port: the leader, the gateway, then the fellows."""
+    ports = options.metrics_ports
+    return {LEADER: ports[LEADER], GATEWAY: options.http_port, **ports} if ports else {}
+
+
+def _metrics_environ(options: UpOptions, name: str) -> dict[str, str]:
+    """Always set, so that one port of the environment is not taken by every process in turn."""
+    port = options.metrics_ports.get(name)
+    return {"SWARM_METRICS_LISTEN": f"{HOST}:{port}" if port else ""}
+
+
 def _leader_environ(options: UpOptions) -> dict[str, str]:
     folder = options.data_dir / LEADER
-    chosen = {"SWARM_DATA_DIR": str(folder), "SWARM_LEADER_HOST": HOST, "SWARM_GRPC_PORT": str(options.grpc_port)}
+    chosen = {
+        "SWARM_DATA_DIR": str(folder),
+        "SWARM_LEADER_HOST": HOST,
+        "SWARM_GRPC_PORT": str(options.grpc_port),
+        **_metrics_environ(options, LEADER),
+    }
     if options.model_dir is not None:
         chosen["SWARM_SERVABLE_MODELS_ROOT"] = str(options.model_dir)
     return chosen
@@ -65,7 +99,7 @@ def _fellow(name: str, address: str, options: UpOptions, machine: Machine, envir
         "SWARM_STAGE_THREADS": str(max(1, machine.cpu_count // options.fellows)),
     }
     # A cache of its own for each, as on machines of their own.
-    owned = {"SWARM_FELLOW_MODEL_CACHE": str(state / "models")}
+    owned = {"SWARM_FELLOW_MODEL_CACHE": str(state / "models"), **_metrics_environ(options, name)}
     return ChildSpec(name, arguments, {**shares, **environ, **owned}, _log(options, name))
 
 

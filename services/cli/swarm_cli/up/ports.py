@@ -1,10 +1,23 @@
 """Ports of this machine: free ones, and whether one is taken. Listens only to find out."""
 
 import socket
+from collections.abc import Iterable
 
 from swarm_core.errors import Conflict
 
 from swarm_cli.up.options import HOST
+
+
+def choose_free_ports(names: Iterable[str], taken: Iterable[int]) -> dict[str, int]:
+    """A free port for each name, all different and none of `taken`."""
+    chosen: dict[str, int] = {}
+    used = set(taken)
+    for name in names:
+        while (port := choose_port(0, "")) in used:  # two free ones may be the same, one after the other
+            continue
+        chosen[name] = port
+        used.add(port)
+    return chosen
 
 
 def choose_port(port: int, option: str) -> int:

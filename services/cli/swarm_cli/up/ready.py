@@ -86,8 +86,8 @@ def stage_pids(fellow_pids: dict[str, int], status: serving_pb2.ModelStatus) -> 
     return pids
 
 
-def write_ready_file(path: Path, document: dict[str, object]) -> None:
-    """The whole document or nothing: a reader never sees a part."""
+def write_document(path: Path, document: object) -> None:
+    """JSON, the whole document or nothing: a reader never sees a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_text(json.dumps(document, indent=2) + "\n")

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import SwarmError
@@ -21,10 +22,20 @@ from swarm_cli.up.children import Children
 from swarm_cli.up.model import ensure_model
 from swarm_cli.up.narrator import Narrator
 from swarm_cli.up.options import HOST, Machine, UpOptions
-from swarm_cli.up.plan import GATEWAY, LEADER, fellow_names, ignored_variables, plan_chat, plan_children
-from swarm_cli.up.ready import fellows_lack, gateway_lacks, stage_pids, until, until_leader_ready, write_ready_file
+from swarm_cli.up.plan import (
+    GATEWAY,
+    LEADER,
+    fellow_names,
+    ignored_variables,
+    metrics_urls,
+    plan_chat,
+    plan_children,
+    scrape_targets,
+)
+from swarm_cli.up.ready import fellows_lack, gateway_lacks, stage_pids, until, until_leader_ready, write_document
 
 ONCE_TOKENS = 256
+SCRAPE_FILE = "prometheus-targets.json"  # in the data folder, for Prometheus' file_sd_configs
 _NEEDED = {LEADER, GATEWAY}  # without one of these nobody can be served
 
 
@@ -45,14 +56,18 @@ class Supervisor:
 
     async def run(self) -> int:
         """Until it is told to end, the chat ends, or the leader or the gateway dies. Returns the exit code."""
-        if self._options.ready_file is not None:
-            self._options.ready_file.unlink(missing_ok=True)
+        self._take_files_away()
         try:
             with self._stop_signals() as stop:
                 return await self._until_stopped(stop)
         finally:
-            if self._options.ready_file is not None:
-                self._options.ready_file.unlink(missing_ok=True)
+            self._take_files_away()
+
+    def _take_files_away(self) -> None:
+        """What says where a swarm is, while there is none."""
+        for path in (self._options.ready_file, self._scrape_file):
+            if path is not None:
+                path.unlink(missing_ok=True)
 
     async def _until_stopped(self, stop: asyncio.Event) -> int:
         """Live until done or told to stop; whatever happens, no child is left."""
@@ -95,7 +110,8 @@ class Supervisor:
         names = fellow_names(self._options)
         self._narrator.say(f"starting a leader, a gateway, {', '.join(names)}; logs in {self._logs}")
         if ignored := ignored_variables(self._environ):
-            self._narrator.say(f"{', '.join(ignored)} of the environment: ignored; use --grpc-port and --http-port")
+            instead = "use --grpc-port, --http-port and --no-metrics"
+            self._narrator.say(f"{', '.join(ignored)} of the environment: ignored; {instead}")
         first, *others = plan_children(self._options, self._machine, self._environ)
         await self._children.start(first)
         await self._children.while_all_live(until_leader_ready(leader, self._narrator.warn))
@@ -128,14 +144,23 @@ class Supervisor:
         """Say where to go, and write the ready file."""
         model_id = status.model_id if status else None
         replies = self._options.chat or self._options.once is not None
-        self._narrator.show_way_in(self._base_url, self._address, model_id, quiet=replies)
+        metrics = metrics_urls(self._options)
+        self._narrator.show_way_in(self._base_url, self._address, model_id, metrics, quiet=replies)
+        if metrics:
+            write_document(self._scrape_file, scrape_targets(self._options))
         if self._options.ready_file is None:
             return
         pids = self._children.pids()
         if status is not None:
             pids |= stage_pids({name: pids[name] for name in fellow_names(self._options) if name in pids}, status)
-        document = {"http": self._base_url, "grpc": self._address, "model": model_id, "processes": pids}
-        write_ready_file(self._options.ready_file, document)
+        document = {
+            "http": self._base_url,
+            "grpc": self._address,
+            "model": model_id,
+            "processes": pids,
+            "metrics": metrics,
+        }
+        write_document(self._options.ready_file, document)
 
     async def _reply_once(self, leader: Leader, model_id: str, prompt: str) -> int:
         """One greedy reply on stdout."""
@@ -167,6 +192,10 @@ class Supervisor:
                 return FAILED
 
     @property
+    def _scrape_file(self) -> Path:
+        return self._options.data_dir / SCRAPE_FILE
+
+    @property
     def _logs(self) -> str:
         return str(self._options.data_dir / "logs")
 
@@ -194,3 +223,5 @@ class Supervisor:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+                # All has ended and the exit code is known; a late Ctrl-C must not turn it into another.
+                signal.signal(number, signal.SIG_IGN)
