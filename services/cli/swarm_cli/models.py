@@ -7,15 +7,19 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 from rich.markup import escape
-from silentswarm.leader.v1 import models_pb2
+from silentswarm.leader.v1 import models_pb2, serving_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
+from swarm_cli.performance_view import performance_view
 from swarm_cli.progress import Steps, steps
 from swarm_cli.terminal import bytes_text, count_text, err, json_of, out, print_json, table_of
 
-app = typer.Typer(help="List the models of the catalog; `models show ID` shows one.", no_args_is_help=False)
+app = typer.Typer(
+    help="List the models of the catalog; `models show ID` shows one, `models performance ID` how it is served.",
+    no_args_is_help=False,
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -49,6 +53,23 @@ def show_model(
         print_json(json_of(model))
     else:
         out().print(model_table(model))
+
+
+@app.command("performance")
+def show_performance(
+    ctx: typer.Context,
+    model_id: Annotated[str, typer.Argument(metavar="ID")],
+    leader: LeaderOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show how a model was served over the last 15 minutes, and where the time went."""
+    context: CommandContext = ctx.obj
+    request = serving_pb2.GetPerformanceRequest(model_id=model_id)
+    performance = context.run(leader, lambda to: to.ask(to.serving.GetPerformance, request))
+    if json or context.as_json:
+        print_json(json_of(performance))
+    else:
+        out().print(performance_view(performance))
 
 
 def import_command(

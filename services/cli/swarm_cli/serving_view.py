@@ -36,6 +36,8 @@ def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
         headline += f"  epoch {status.epoch}  {status.running} running, {status.waiting} waiting"
     if status.context_tokens:
         headline += f"  context {status.context_tokens} tokens"
+    if status.batch_max:
+        headline += f"  batch {status.batch_max}"
     if status.HasField("probe_lap_ms"):
         headline += f"  lap {status.probe_lap_ms:.1f} ms"
     parts: list[RenderableType] = [headline]
@@ -43,6 +45,7 @@ def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
         parts.append(f"  reason: {escape(status.reason)}")
     if status.stages:
         parts.append(stages_table(status.stages))
+        parts += kv_lines(status.stages)
     parts += [f"  note: {escape(note)}" for note in status.notes]
     return Group(*parts)
 
@@ -59,10 +62,24 @@ def stages_table(stages: Iterable[serving_pb2.StagePlacement]) -> RenderableType
             route_text(stage.route),
             escape(stage.state),
             bytes_text(stage.weight_bytes),
-            f"{stage.live.kv_tokens_used}/{stage.live.spec.kv_tokens}" if live else "-",
+            f"{stage.live.kv_tokens_used}/{stage.live.kv_tokens_max or stage.live.spec.kv_tokens}" if live else "-",
             str(stage.live.sessions) if live else "-",
         )
     return table
+
+
+def kv_lines(stages: Iterable[serving_pb2.StagePlacement]) -> list[str]:
+    """What was planned for KV, and what each stage measured beside its weights; nothing before any did."""
+    live = [stage for stage in stages if stage.HasField("live")]
+    measured = [
+        f"{escape(stage.fellow_name or stage.fellow_id)} {stage.live.kv_tokens_measured:,}"
+        for stage in live
+        if stage.live.HasField("kv_tokens_measured")
+    ]
+    if not measured:
+        return []
+    planned = max(stage.live.spec.kv_tokens for stage in live)
+    return [f"  KV tokens: {planned:,} planned; measured to fit: {', '.join(measured)}"]
 
 
 def _name(enum: object, number: int, prefix: str) -> str:

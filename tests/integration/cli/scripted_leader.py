@@ -34,6 +34,48 @@ MODEL = models_pb2.Model(
 )
 
 
+PERFORMANCE = serving_pb2.ModelPerformance(
+    model_id="tiny",
+    window_s=885.0,
+    completed=1212,
+    failed=3,
+    too_long=2,
+    cancelled=1,
+    prompt_tokens=36_000,
+    generated_tokens=412_000,
+    tokens_per_s=41.26,
+    running=4,
+    waiting=2,
+    first_token=serving_pb2.Spread(p50_ms=310.4, p95_ms=1204.0, p99_ms=12_400.0),
+    inter_token=serving_pb2.Spread(p50_ms=24.31, p95_ms=61.0, p99_ms=88.8),
+    split=serving_pb2.TimeSplit(
+        queue_ms=180.0,
+        prefill_ms=104.0,
+        stage_ms=[8.0, 6.0],
+        wait_ms=3.5,
+        link_ms=2.0,
+        sample_ms=0.5,
+        detokenize_ms=1.2,
+        bytes_per_token=4700.0,
+        batch_mean=3.2,
+    ),
+    stages=[
+        serving_pb2.StagePerformance(
+            stage_index=index,
+            fellow_name=f"fellow-{index + 1}",
+            devices=["NVIDIA GeForce [GTX] 1660 SUPER"],
+            layer_start=15 * index,
+            layer_stop=15 * index + 15,
+            route=stage_pb2.ROUTE_DIRECT,
+            busy_share=None if index else 0.934,
+            kv_tokens_used=77,
+            kv_tokens_max=6000,
+        )
+        for index in range(2)
+    ],
+)
+
+
 def stages(state: str, step: str = "", done: int = 0, total: int = 0) -> list[serving_pb2.StagePlacement]:
     """Two stages on two fellows, both as far."""
     cut = ((0, 15), (15, 30))
@@ -127,9 +169,18 @@ class ScriptedLeader(
             model_id="tiny", state=serving_pb2.PLACEMENT_STATE_READY, stages=stages("loaded"), epoch=4
         )
         status.stages[0].live.MergeFrom(
-            stage_pb2.StageStatus(sessions=3, kv_tokens_used=77, spec=stage_pb2.StageSpec(kv_tokens=8192))
+            stage_pb2.StageStatus(
+                sessions=3, kv_tokens_used=77, kv_tokens_measured=6000, spec=stage_pb2.StageSpec(kv_tokens=8192)
+            )
         )
         return serving_pb2.ListServingResponse(models=[status])
+
+    async def GetPerformance(self, request, context):
+        if request.model_id not in ("tiny", "org/quiet"):
+            raise ModelNotFound(f"no model {request.model_id!r}; there is: tiny", available="tiny")
+        if request.model_id == "org/quiet":
+            return serving_pb2.ModelPerformance(model_id=request.model_id, window_s=41.0)
+        return PERFORMANCE
 
     async def ListFellows(self, request, context):
         device = hardware_pb2.Device(kind="cpu", name="A processor", memory_free_bytes=8 * 2**30)

@@ -50,6 +50,7 @@ def test_models_prints_one_line_per_model_without_escape_codes(swarm: Swarm):
     [
         ("models",),
         ("models", "show", "tiny"),
+        ("models", "performance", "tiny"),
         ("status",),
         ("fellows",),
         ("fellows", "ping", "fellow-1"),
@@ -202,6 +203,42 @@ def test_status_shows_stages_fellows_layers_routes_and_live_figures(swarm: Swarm
     stage = next(line for line in ended.out.splitlines() if "0-14" in line).split()
     assert stage == ["0", "fellow-1", "0-14", "direct", "loaded", "64.0", "MiB", "77/8192", "3"]
     assert "8.0 GiB" in ended.out
+
+
+def test_status_shows_the_last_minutes_of_a_model_with_too_long_apart(swarm: Swarm):
+    lines = swarm("status").out.splitlines()
+
+    assert "  KV tokens: 8,192 planned; measured to fit: fellow-1 6,000" in lines
+    speeds = next(index for index, line in enumerate(lines) if "tokens/s" in line)
+    assert lines[speeds : speeds + 2] == [
+        "  last 15 min: 41.3 tokens/s; 1,212 done, 3 failed, 2 too long, 1 cancelled",
+        "  first token 310 ms (p95 1.20 s), between tokens 24.3 ms (p95 61.0 ms)",
+    ]
+
+
+def test_models_performance_shows_where_the_time_went_and_each_stage(swarm: Swarm):
+    ended = swarm("models", "performance", "tiny")
+
+    assert ended.code == 0
+    rows = [" ".join(line.split()) for line in ended.out.splitlines()]
+    for row in (
+        "tiny last 15 min 41.3 tokens/s 4 running, 2 waiting",
+        "first token 310 ms 1.20 s 12.4 s",
+        "each reply waiting for a start 180 ms",
+        "each token stage 0 on fellow-1 8.0 ms 40%",
+        "in all 20.0 ms",
+        "0 fellow-1 NVIDIA GeForce [GTX] 1660 SUPER 0-14 direct 93% 77/6000",
+        "1 fellow-2 NVIDIA GeForce [GTX] 1660 SUPER 15-29 direct - 77/6000",
+    ):
+        assert row in rows
+
+
+def test_models_performance_of_a_quiet_model_says_so_and_of_an_unknown_one_is_4(swarm: Swarm):
+    quiet, unknown = swarm("models", "performance", "org/quiet"), swarm("models", "performance", "nothing")
+
+    assert "org/quiet  last 41 s  0.0 tokens/s  0 running, 0 waiting" in quiet.out
+    assert "no replies" in quiet.out
+    assert unknown.code == 4
 
 
 @pytest.mark.parametrize("act", ["ping", "release", "delete"])

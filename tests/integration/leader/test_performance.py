@@ -1,8 +1,13 @@
 """How a model was served lately, over the rpc and for Prometheus: the same replies, counted once."""
 
 import asyncio
+import contextlib
+import json
+import os
+import sys
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,8 +17,9 @@ from swarm_core.errors import Reason
 from swarm_leader.domain.histogram import ERROR
 from swarm_leader.metrics.answer import answering_metrics
 
-from tests.integration.leader.rig import MODEL, refusal_of, running_leader, until
+from tests.integration.leader.rig import MODEL, refusal_of, running_leader, until, write_servable
 from tests.integration.leader.scripted_fellow import ScriptedFellow, joined
+from tests.unit.leader.model_facts import make_manifest
 
 Event = generation_pb2.GenerationEvent
 TIMING = generation_pb2.Timing(
@@ -201,3 +207,45 @@ async def test_what_waits_at_the_gate_and_a_lost_fellow_show_in_the_gauges(tmp_p
         assert lost["silentswarm_fellows", "connected"] == 0
         for call in calls:
             call.cancel()
+
+
+@contextlib.asynccontextmanager
+async def gateway(leader: str) -> AsyncIterator[str]:
+    """A gateway process in front of a leader; its URL."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SWARM_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "swarm_gateway", "--port", "0"),
+        env={**clean, "SWARM_LEADER": leader, "SWARM_LOG_JSON": "1"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(30):
+            while b'"listening"' not in (line := await process.stderr.readline()):
+                assert line, "the gateway ended"
+        yield json.loads(line)["url"].removesuffix("/v1")
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_the_route_answers_for_a_model_with_a_slash_in_its_id(tmp_path):
+    """Through a real gateway: the path of the annotation, the JSON of the message, 404 for a model nobody has."""
+    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")):
+        write_servable(rig.leader.config.models_root, make_manifest(context_tokens_max=512), "org/tiny")
+        await rig.load_ready()
+        _ = [event async for event in rig.generate()]
+        async with gateway(rig.address) as url:
+
+            def get(model_id: str) -> tuple[int, dict]:
+                try:
+                    with urllib.request.urlopen(f"{url}/api/v1/models/{model_id}/performance", timeout=10) as answer:
+                        return answer.status, json.load(answer)
+                except urllib.error.HTTPError as error:
+                    return error.code, json.load(error)
+
+            served, slashed, unknown = [await asyncio.to_thread(get, name) for name in (MODEL, "org/tiny", "org/none")]
+
+        assert served[0] == 200
+        assert (served[1]["completed"], served[1]["stages"][0]["fellow_name"]) == (1, "kitchen")
+        assert (slashed[0], slashed[1]["model_id"]) == (200, "org/tiny")
+        assert (unknown[0], unknown[1]["error"]["code"]) == (404, "model_not_found")
