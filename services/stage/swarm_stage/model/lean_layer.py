@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from swarm_stage.model.product import Product
+
 
 class LeanLayer:
     """The weights of one transformers decoder layer, q/k/v and gate/up side by side.
@@ -26,12 +28,12 @@ class LeanLayer:
         self.query_heads = attention.q_proj.out_features // self.head_dim
         self.kv_heads = attention.k_proj.out_features // self.head_dim
         self.scaling: float = attention.scaling
-        self._qkv = torch.cat([projection.weight.data for projection in projections])
-        self._qkv_bias = _joined_bias(projections)
-        self._out, self._out_bias = attention.o_proj.weight.data, _bias(attention.o_proj)
-        self._gate_up = torch.cat([mlp.gate_proj.weight.data, mlp.up_proj.weight.data])
-        self._gate_up_bias = _joined_bias((mlp.gate_proj, mlp.up_proj))
-        self._down, self._down_bias = mlp.down_proj.weight.data, _bias(mlp.down_proj)
+        self._qkv = Product([projection.weight.data for projection in projections], _joined_bias(projections))
+        self._out = Product([attention.o_proj.weight.data], _bias(attention.o_proj))
+        self._gate_up = Product(
+            [mlp.gate_proj.weight.data, mlp.up_proj.weight.data], _joined_bias((mlp.gate_proj, mlp.up_proj))
+        )
+        self._down = Product([mlp.down_proj.weight.data], _bias(mlp.down_proj))
         self._activation: Callable[[torch.Tensor], torch.Tensor] = mlp.act_fn
         self._attention_norm, self._eps = layer.input_layernorm.weight.data, layer.input_layernorm.variance_epsilon
         self._mlp_norm = layer.post_attention_layernorm.weight.data
@@ -43,7 +45,7 @@ class LeanLayer:
         """q_NHE, k_NKE (both rotated) and v_NKE. sin is signed: its first half negated."""
         rows = hidden_ND.shape[0]
         normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._attention_norm, self._eps)
-        qkv = F.linear(normed_ND, self._qkv, self._qkv_bias).view(rows, -1, self.head_dim)
+        qkv = self._qkv(normed_ND).view(rows, -1, self.head_dim)
         qk = qkv[:, : self.query_heads + self.kv_heads]
         if self._qk_norm is not None:
             qk = F.rms_norm(qk, qk.shape[-1:], None, self._eps) * self._qk_norm
@@ -72,10 +74,10 @@ class LeanLayer:
 
     def finish(self, hidden_ND: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """What the layer makes of its input and its attention, hidden_ND."""
-        hidden_ND = hidden_ND + F.linear(attended, self._out, self._out_bias)
+        hidden_ND = self._out.added_to(hidden_ND, attended)
         normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._mlp_norm, self._eps)
-        gate, up = F.linear(normed_ND, self._gate_up, self._gate_up_bias).chunk(2, dim=-1)
-        return hidden_ND + F.linear(self._activation(gate) * up, self._down, self._down_bias)
+        gate, up = self._gate_up(normed_ND).chunk(2, dim=-1)
+        return self._down.added_to(hidden_ND, self._activation(gate) * up)
 
 
 def _bias(linear: nn.Linear) -> torch.Tensor | None:

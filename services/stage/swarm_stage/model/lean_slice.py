@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.lean_cache import LeanCache
 from swarm_stage.model.lean_layer import LeanLayer
+from swarm_stage.model.product import head_logits
 from swarm_stage.model.slice_model import SliceModel
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -117,7 +118,7 @@ class LeanSlice(SliceModel):
     def logits_batch(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """logits_BV of the last position of each session, float32. Last stage only."""
         assert self._head_weight is not None, self.layers
-        return F.linear(hidden_BTD[:, -1], self._head_weight).float()
+        return head_logits(hidden_BTD[:, -1], self._head_weight).float()
 
     def logits(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         return self.logits_batch(hidden_BTD)[0]
