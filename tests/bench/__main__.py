@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.bench import conditions, sleeping, smollm
+from tests.bench import arrivals, conditions, sleeping, smollm
 from tests.bench.figures import Row, row_line, table
 from tests.bench.settings import Settings
 
@@ -30,6 +30,8 @@ BENCHES: dict[str, Bench] = {
     "prefill": smollm.prefill,
     "two": smollm.two,
     "distance": smollm.distance,
+    "gaps": arrivals.gaps,
+    "fairness": arrivals.fairness,
 }
 
 

@@ -56,6 +56,7 @@ class SleepingCompute:
     """Keeps lengths where a slice keeps keys and values, and sleeps where it multiplies."""
 
     vocabulary_size = VOCABULARY
+    batches = True
 
     def __init__(self, cost: StepCost, hidden_size: int, is_last: bool) -> None:
         self._cost = cost

@@ -48,9 +48,17 @@ def generation_of(prompt: Sequence[int], new_tokens: int, caller: str = "") -> g
     )
 
 
-async def ask(ring: BenchRing, prompt: Sequence[int], new_tokens: int, name: str = "r", caller: str = "") -> Reply:
-    """One reply. Raises AssertionError when it fails."""
-    reply = Reply(time.perf_counter())
+async def ask(
+    ring: BenchRing,
+    prompt: Sequence[int],
+    new_tokens: int,
+    name: str = "r",
+    caller: str = "",
+    reply: Reply | None = None,
+) -> Reply:
+    """One reply; `reply` is filled as it comes, for who wants to look earlier. Raises AssertionError when it fails."""
+    reply = reply or Reply()
+    reply.sent_s = time.perf_counter()
     async for event in ring.generate(generation_of(prompt, new_tokens, caller), name):
         kind = event.WhichOneof("event")
         assert kind != "failed", event
