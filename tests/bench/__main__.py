@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.bench import arrivals, conditions, sleeping, smollm
+from tests.bench import arrivals, conditions, gateway, sleeping, smollm
 from tests.bench.figures import Row, row_line, table
 from tests.bench.settings import Settings
 
@@ -32,6 +32,7 @@ BENCHES: dict[str, Bench] = {
     "distance": smollm.distance,
     "gaps": arrivals.gaps,
     "fairness": arrivals.fairness,
+    "gateway": gateway.gateway,
 }
 
 
