@@ -12,12 +12,12 @@ from tests.models import even_ranges, read_config, split_tensors
 TIE_GAP = 1e-3  # a smaller gap between the reference's two best logits is a tie
 
 
-def build_slices(folder: Path, stage_count: int, dtype: str = "F32") -> list[SliceModel]:
+def build_slices(folder: Path, stage_count: int, dtype: str = "F32", attention: str = "auto") -> list[SliceModel]:
     """The model in `folder`, cut into `stage_count` slices."""
     config = read_config(folder)
     files = split_tensors(folder, folder / "tensors")
     ranges = even_ranges(config["num_hidden_layers"], stage_count)
-    return [build_slice(config, layers, files, dtype, "cpu", lambda done, total: None) for layers in ranges]
+    return [build_slice(config, layers, files, dtype, "cpu", _say_nothing, attention) for layers in ranges]
 
 
 def run_greedy(
@@ -47,3 +47,7 @@ def assert_same_reply(got: list[int], want: list[int], want_logits: Sequence[tor
             print(f"tie at token {step}: {theirs} against {ours}, gap {gap:.2e}")
             assert gap < TIE_GAP, f"token {step} is {ours}, transformers says {theirs} (gap {gap:.3g})"
             return
+
+
+def _say_nothing(done: int, total: int) -> None:
+    """Progress nobody watches."""

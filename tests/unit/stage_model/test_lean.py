@@ -44,6 +44,17 @@ def test_sessions_of_any_length_step_together_and_get_what_they_get_alone(family
     assert tokens == [ids for ids, _ in alone]
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_attention_left_to_torch_gives_the_same_tokens(family, tmp_path):
+    folder = make_tiny_model(family, tmp_path)
+    grouped, plain = build_slices(folder, 1), build_slices(folder, 1, attention="sdpa")
+    tokens, logits = run_greedy(grouped, prompt_of(40), 12)
+    plain_tokens, plain_logits = run_greedy(plain, prompt_of(40), 12)
+
+    assert plain_tokens == tokens
+    assert torch.allclose(torch.stack(plain_logits), torch.stack(logits), rtol=0, atol=2e-4)
+
+
 def test_who_is_lean_and_who_runs_as_transformers_has_it(tmp_path):
     def made(family, **options) -> type:
         return type(build_slices(make_tiny_model(family, tmp_path / f"{family}{len(options)}", **options), 1)[0])

@@ -23,12 +23,15 @@ def build_slice(
     dtype: str,
     device: str,
     on_progress: Callable[[int, int], None],
+    attention: str = "auto",
 ) -> SliceModel:
     """Build the part of a model that one stage runs.
 
     config: the parsed config.json. tensor_files: name in the checkpoint -> safetensors file holding it alone under
     key "tensor". dtype: "F32", "BF16" or "F16", what weights are cast to and computed in. device: "cpu", "cuda:0".
-    on_progress gets bytes done and in all. Memory peaks near the slice plus its largest tensor.
+    on_progress gets bytes done and in all. attention: "auto" or "grouped" share each key/value head among its queries
+    in decode steps, "sdpa" leaves that to torch; what transformers' own forward runs decides for itself.
+    Memory peaks near the slice plus its largest tensor.
     Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing.
     """
     if dtype not in DTYPES:
@@ -39,5 +42,7 @@ def build_slice(
     model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
     fill_computed_buffers(model, torch_device)
     fill_parameters(model, layers, tensor_files, torch_dtype, torch_device, on_progress)
-    made = LeanSlice if is_lean(whole_config(config), torch_dtype) else SliceModel
-    return made(model, layers, torch_dtype, torch_device, context_tokens_max(config))
+    longest_tokens = context_tokens_max(config)
+    if is_lean(whole_config(config), torch_dtype):
+        return LeanSlice(model, layers, torch_dtype, torch_device, longest_tokens, attention != "sdpa")
+    return SliceModel(model, layers, torch_dtype, torch_device, longest_tokens)

@@ -21,7 +21,9 @@ class LeanLayer:
     q, k and v and one for gate and up instead of five (docs/measurements/2026-11-first-ring.md).
     """
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, is_grouped: bool) -> None:
+        """is_grouped: the queries of one kv head are rows of one product; else attention takes each head alone."""
+        self._is_grouped = is_grouped
         attention, mlp = layer.self_attn, layer.mlp
         self.head_dim: int = attention.head_dim
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
@@ -53,20 +55,27 @@ class LeanLayer:
         return qk[:, : self.query_heads], qk[:, self.query_heads :], qkv[:, self.query_heads + self.kv_heads :]
 
     def attend_one(self, q_HE: torch.Tensor, k_KLE: torch.Tensor, v_KLE: torch.Tensor) -> torch.Tensor:
-        """One position over all that is held: [H * E]. Each kv head serves its queries in one product, uncopied."""
+        """One position over all that is held: [H * E]. Keys and values are read where they lie, never repeated."""
+        if not self._is_grouped:
+            return self.attend_many(q_HE[None], k_KLE, v_KLE, None, is_causal=False)[0]
         q_1KGE = q_HE.reshape(1, self.kv_heads, -1, self.head_dim)
         return F.scaled_dot_product_attention(q_1KGE, k_KLE[None], v_KLE[None], scale=self.scaling).reshape(-1)
 
     def attend_many(
-        self, q_NHE: torch.Tensor, k_KLE: torch.Tensor, v_KLE: torch.Tensor, mask_NL: torch.Tensor | None
+        self,
+        q_NHE: torch.Tensor,
+        k_KLE: torch.Tensor,
+        v_KLE: torch.Tensor,
+        mask_NL: torch.Tensor | None,
+        is_causal: bool,
     ) -> torch.Tensor:
-        """Consecutive positions of one session, [N, H * E]; no mask means that nothing was held before them."""
+        """Consecutive positions of one session, [N, H * E]. is_causal: nothing was held before them, and no mask."""
         out_1HNE = F.scaled_dot_product_attention(
             q_NHE.transpose(0, 1)[None],
             k_KLE[None],
             v_KLE[None],
             attn_mask=mask_NL,
-            is_causal=mask_NL is None,
+            is_causal=is_causal,
             scale=self.scaling,
             enable_gqa=True,
         )

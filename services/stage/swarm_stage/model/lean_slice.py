@@ -52,7 +52,9 @@ class LeanSlice(SliceModel):
         dtype: torch.dtype,
         device: torch.device,
         longest_tokens: int | None = None,
+        is_grouped: bool = True,
     ) -> None:
+        """is_grouped: as in LeanLayer; the rest as in SliceModel."""
         decoder: Any = model.model
         rotary, modules = decoder.rotary_emb, decoder.layers
         norm: Any = decoder.norm if layers.is_last else None
@@ -64,7 +66,7 @@ class LeanSlice(SliceModel):
         self._head_weight: torch.Tensor | None = head.weight.data if head is not None else None
         self._layers: list[LeanLayer] = []
         for index in range(len(modules)):
-            self._layers.append(LeanLayer(modules[index]))
+            self._layers.append(LeanLayer(modules[index], is_grouped))
             modules[index] = torch.nn.Identity()  # its weights live on, fused; one layer is held twice at a time
         self._cos_PE = self._sin_PE = torch.empty(0, 0, dtype=dtype, device=device)
 
@@ -86,7 +88,9 @@ class LeanSlice(SliceModel):
             q, k, v = layer.project(hidden_TD, cos, sin)
             cache.k[index, :, pos:stop], cache.v[index, :, pos:stop] = k.transpose(0, 1), v.transpose(0, 1)
             held = cache.k[index, :, :stop], cache.v[index, :, :stop]
-            attended = layer.attend_one(q[0], *held)[None] if positions == 1 else layer.attend_many(q, *held, mask)
+            attended = (
+                layer.attend_one(q[0], *held)[None] if positions == 1 else layer.attend_many(q, *held, mask, pos == 0)
+            )
             hidden_TD = layer.finish(hidden_TD, attended)
         cache.length = stop
         return self._normed(hidden_TD)[None]

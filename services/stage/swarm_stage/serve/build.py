@@ -14,6 +14,7 @@ from swarm_core.slices import LayerRange
 from swarm_stage.engine.budget import measured_kv_tokens
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.serve.measured_steps import log_step_costs
 
 OnProgress = Callable[[str, int, int], None]
 WARM_UP_TOKENS = 8
@@ -51,10 +52,13 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
         request.spec.dtype,
         request.device or "cpu",
         lambda done, total: on_progress("weights", done, total),
+        request.attention or "auto",
     )
     on_progress("warm-up", 0, 1)
     _warm_up(model, layers)
     on_progress("warm-up", 1, 1)
+    if request.spec.measure_step_costs:
+        log_step_costs(model, layers, request.spec)
     free_bytes = _free_bytes(request.device or "cpu")
     return BuiltSlice(model, layers, measured_kv_tokens(free_bytes, model.kv_bytes_per_token))
 
