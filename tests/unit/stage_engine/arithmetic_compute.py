@@ -37,7 +37,7 @@ class ArithmeticCompute:
         self._is_last = is_last
         self._poison = poison  # an id whose computation fails
         self._spend = spend or (lambda steps, draws: (1, 0))
-        self._held: dict[int, list[tuple[float, float]]] = {}
+        self._held: dict[int, list[int]] = {}  # per session, per position: the sum of all up to it
 
     def open(self, session: int) -> None:
         self._held[session] = []
@@ -62,14 +62,16 @@ class ArithmeticCompute:
         rows = self._rows(step)
         if self._poison is not None and any(row[0] == self._poison for row in rows):
             return Outcome(1, error=StageFailed("poisoned"))
-        passed = [(row[0], row[1] + 1) for row in rows]
-        held.extend(passed)
+        passed = [(token, stages + 1) for token, stages in rows]
+        total = held[-1] if held else 0
+        for token, stages in passed:
+            total += int(token) * (len(held) + 1) + int(stages)
+            held.append(total)
         if not self._is_last:
             data = np.array(passed, dtype="<f4").tobytes()
             return Outcome(1, hidden=tensor_pb2.Tensor(dtype="F32", shape=[len(passed), HIDDEN], data=data))
         if not step.sample:
             return Outcome(1)
-        total = sum(int(a) * (index + 1) + int(b) for index, (a, b) in enumerate(held))
         token = total % VOCABULARY
         while token in step.held_ids:  # the next best, as a masked model would
             token = (token + 1) % VOCABULARY

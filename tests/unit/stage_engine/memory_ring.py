@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from silentswarm.core.v1 import generation_pb2, stage_pb2
@@ -22,9 +23,26 @@ from tests.unit.stage_engine.arithmetic_compute import HIDDEN, ArithmeticCompute
 
 @dataclass
 class Heard:
-    """What one request was told."""
+    """What one request was told, and when on stage 0's clock."""
 
+    clock: ManualClock
     notes: list[Note] = field(default_factory=list)
+    heard_s: list[float] = field(default_factory=list)
+
+    def hear(self, note: Note) -> None:
+        self.notes.append(note)
+        self.heard_s.append(self.clock.monotonic_s())
+
+    @property
+    def token_s(self) -> list[float]:
+        """When each token came."""
+        timed = zip(self.notes, self.heard_s, strict=True)
+        return [heard_s for note, heard_s in timed if isinstance(note, Tokens) and note.ids]
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Between one token and the next."""
+        return [after - before for before, after in pairwise(self.token_s)]
 
     @property
     def tokens(self) -> list[int]:
@@ -108,14 +126,14 @@ class MemoryRing:
         weight: float = 1.0,
         new_tokens_min: int = 0,
     ) -> Heard:
-        heard = Heard()
+        heard = Heard(self.clocks[0])
         request = Request(
             request_id=name,
             prompt_ids=tuple(prompt),
             sampling=generation_pb2.Sampling(temperature=0),
             new_tokens_max=new_tokens,
             end_ids=end_ids,
-            notify=heard.notes.append,
+            notify=heard.hear,
             arrived_s=self.clocks[0].monotonic_s(),
             caller=caller,
             caller_weight=weight,

@@ -16,7 +16,7 @@ from swarm_stage.engine.decode_groups import DecodeGroups
 from swarm_stage.engine.frames import add_hidden, elapsed_us, failure_error
 from swarm_stage.engine.prompt_pieces import PromptPieces
 from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens
-from swarm_stage.engine.schedule import Plan, Planner
+from swarm_stage.engine.schedule import Planner
 from swarm_stage.engine.step_costs import RingCosts
 from swarm_stage.engine.steps import Compute, Outcome, Step
 
@@ -61,15 +61,15 @@ class FirstStage:
         self._costs = RingCosts(stage_count)
         self._planner = Planner(self._costs, batch_max if compute.batches else 1)
         self._groups = DecodeGroups()
-        self._pieces = PromptPieces(self._costs, prefill_chunk)
+        self._pieces = PromptPieces(self._planner, prefill_chunk)
 
     @property
     def has_work(self) -> bool:
         """A turn would do something."""
         if self._ended:
             return True
-        plan = self._planner.plan(self._groups.sessions)
-        return self._groups.may_send(plan) or self._pieces.may_send(plan, self._groups.sessions)
+        decoding = self._groups.sessions
+        return self._groups.may_send(self._planner.plan(decoding)) or self._pieces.may_send(decoding)
 
     def submit(self, request: Request) -> None:
         """Queue a request; it starts when its reservation fits. What never fits is refused here."""
@@ -148,13 +148,12 @@ class FirstStage:
             ends = [ring_pb2.Frame(session=session, end=ring_pb2.End()) for session in self._ended]
             self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=ends))
             self._ended.clear()
-        plan = self._planner.plan(self._groups.sessions)
-        for replies in self._groups.batches(plan):
-            self._pieces.earn(plan)
+        for replies in self._groups.batches(self._planner.plan(self._groups.sessions)):
+            self._pieces.earn(self._groups.sessions)
             self._run([(reply, self._decode_step(reply)) for reply in replies])
         decoding = self._groups.sessions
-        if self._pieces.may_send(plan, decoding):
-            self._send_piece(plan, decoding)
+        if self._pieces.may_send(decoding):
+            self._send_piece(decoding)
         self._admit()  # a reply may have ended in this very turn
 
     def refresh_counters(self) -> None:
@@ -167,8 +166,8 @@ class FirstStage:
         counters.kv_tokens_used = self._compute.held_tokens()
         counters.last_busy_s = self._clock.monotonic_s()
 
-    def _send_piece(self, plan: Plan, decoding: int) -> None:
-        reply, tokens = self._pieces.take(plan, decoding)
+    def _send_piece(self, decoding: int) -> None:
+        reply, tokens = self._pieces.take(decoding)
         if not reply.session:
             # Numbered in the order in which the ring hears of them: later stages take no number below one they know.
             self._session_last += 1

@@ -1,30 +1,38 @@
 """Whose prompt goes on next and by how many tokens. Pure; computes and sends nothing."""
 
-from swarm_core.fair_queue import FairQueue
+import math
 
+from swarm_stage.engine.prompt_order import PromptOrder, is_short
 from swarm_stage.engine.reply import Reply
-from swarm_stage.engine.schedule import PIECE_SHARE, PIECE_TOKENS_UNMEASURED, Plan, piece_tokens
-from swarm_stage.engine.step_costs import RingCosts
+from swarm_stage.engine.schedule import PIECE_TOKENS_UNMEASURED, Planner, piece_tokens
 
+SHARE = 0.8  # of a cycle that prompts may take beside decoding; 1 would double it, and estimates are estimates
 DEBT_CYCLES_MAX = 4.0  # a piece that was foreseen far too dear must not keep prompts waiting for ever
+SHORT_GAP = 1.75  # by how many cycles a piece of a short prompt may hold a step up
+UNUSED_CYCLES_MAX = 16.0
 
 
 class PromptPieces:
     """Prompts on their way, one piece a turn, callers by their weights, at most one piece per stage in the ring.
 
-    While sessions decode, prompts may take as much of the slowest stage as decoding itself does: every decode batch
-    earns its part of a cycle, every piece spends what it is foreseen to cost. So the time between others' tokens at
-    most doubles, however long the prompt and however dear the shortest piece.
+    While sessions decode, prompts may take nearly as much of the slowest stage as decoding itself does: every decode
+    batch earns its part of a cycle, every piece spends what it is foreseen to cost. So the time between others' tokens
+    at most doubles, however long the prompt and however dear the shortest piece.
+
+    What prompts leave unused is kept for a while and serves short ones: a few people who ask at once would wait long
+    for each other in the smallest of pieces. They hold a step up once in a while, and by less than two cycles.
     """
 
-    def __init__(self, costs: RingCosts, chunk_tokens: int) -> None:
+    def __init__(self, planner: Planner, chunk_tokens: int) -> None:
         """chunk_tokens: most tokens of a piece, 0 is no limit."""
-        self._costs = costs
+        self._planner = planner
+        self._costs = planner.costs
         self._chunk_tokens = chunk_tokens or 2**31
-        self._queue: FairQueue[Reply] = FairQueue()
+        self._order = PromptOrder()
         self._size = self._chunk_tokens  # of the piece that left last, before it was cut to what its prompt had left
         self._out = 0
         self._earned_ms = 0.0
+        self._unused_ms = 0.0
         self._has_earned = False  # a decode batch left since the last piece
 
     @property
@@ -34,60 +42,88 @@ class PromptPieces:
 
     def add(self, reply: Reply) -> None:
         """Its prompt has tokens left to send."""
-        request = reply.request
-        cost = max(1, min(len(request.prompt_ids) - reply.prompt_sent, self._size))
-        self._queue.push(reply, request.caller, request.caller_weight, cost)
+        self._order.add(reply, min(len(reply.request.prompt_ids) - reply.prompt_sent, self._size))
 
     def drop(self, reply: Reply) -> None:
         """It is over; pieces of it in the ring are awaited no longer."""
         if reply.is_prefilling:
-            self._queue.drop(reply)
+            self._order.drop(reply)
         if not reply.generated:
             self._out -= len(reply.due)
-
-    def earn(self, plan: Plan) -> None:
-        """A decode batch left."""
-        self._has_earned = True
-        if plan.cycle_ms is not None:
-            share_ms = PIECE_SHARE * plan.cycle_ms
-            self._earned_ms = min(share_ms, self._earned_ms + share_ms / plan.groups)
-
-    def may_send(self, plan: Plan, decoding: int) -> bool:
-        """A piece would leave now, beside so many decoding sessions."""
-        if not len(self._queue) or self._out >= self._costs.stage_count:
-            return False
-        if not decoding:
-            return True
-        if plan.cycle_ms is None or self._costs.pieces is None:
-            return self._has_earned
-        return self._earned_ms >= min(self._price_ms(self._size_beside(plan)), PIECE_SHARE * plan.cycle_ms)
-
-    def take(self, plan: Plan, decoding: int) -> tuple[Reply, int]:
-        """The reply whose piece leaves now, and its tokens; only when one may. Put it back with add if more is left."""
-        reply = self._queue.heads()[0]
-        self._queue.take(reply)
-        self._size = self._size_beside(plan) if decoding else self._chunk_tokens
-        tokens = min(self._size, len(reply.request.prompt_ids) - reply.prompt_sent)
-        self._out += 1
-        self._has_earned = False
-        if not decoding:
-            self._earned_ms = 0.0
-        elif plan.cycle_ms is not None:
-            self._earned_ms = max(self._earned_ms - self._price_ms(tokens), -DEBT_CYCLES_MAX * plan.cycle_ms)
-        return reply, tokens
 
     def answered(self) -> None:
         """A piece came round."""
         self._out -= 1
 
-    def _size_beside(self, plan: Plan) -> int:
-        """Tokens of a piece beside decoding sessions."""
+    def earn(self, decoding: int) -> None:
+        """A decode batch of so many decoding sessions left."""
+        self._has_earned = True
+        plan = self._planner.plan(decoding)
+        if plan.cycle_ms is None:
+            return
+        most_ms = SHARE * plan.cycle_ms
+        earned_ms = self._earned_ms + most_ms / plan.groups
+        self._earned_ms = min(most_ms, earned_ms)
+        unused_ms = self._unused_ms + max(0.0, earned_ms - most_ms)
+        self._unused_ms = min(unused_ms, UNUSED_CYCLES_MAX * self._full_cycle_ms(decoding))
+
+    def may_send(self, decoding: int) -> bool:
+        """A piece would leave now, beside so many decoding sessions."""
+        if self._out >= self._costs.stage_count or not len(self._order):
+            return False
+        if not decoding:
+            return True
+        cycle_ms = self._planner.plan(decoding).cycle_ms
+        if cycle_ms is None or self._costs.pieces is None:
+            return self._has_earned
+        if self._uses_unused(self._order.head, decoding):
+            return True
+        return self._earned_ms >= min(self._price_ms(self._size_beside(decoding, SHARE * cycle_ms)), SHARE * cycle_ms)
+
+    def take(self, decoding: int) -> tuple[Reply, int]:
+        """The reply whose piece leaves now, and its tokens; only when one may. Put it back with add if more is left."""
+        reply = self._order.head
+        cycle_ms = self._planner.plan(decoding).cycle_ms or 0.0
+        uses_unused = decoding > 0 and self._uses_unused(reply, decoding)
+        if not decoding:
+            self._size = self._chunk_tokens
+        elif uses_unused:
+            self._size = self._size_beside(decoding, SHORT_GAP * self._full_cycle_ms(decoding))
+        else:
+            self._size = self._size_beside(decoding, SHARE * cycle_ms)
+        tokens = min(self._size, len(reply.request.prompt_ids) - reply.prompt_sent)
+        self._order.take(self._size)
+        self._out += 1
+        self._has_earned = False
+        if not decoding:
+            self._earned_ms, self._unused_ms = 0.0, math.inf  # inf: as much as can be kept, when a step earns next
+        elif uses_unused:
+            self._unused_ms -= self._price_ms(tokens)
+        else:
+            self._earned_ms = max(self._earned_ms - self._price_ms(tokens), -DEBT_CYCLES_MAX * cycle_ms)
+        return reply, tokens
+
+    def _uses_unused(self, reply: Reply, decoding: int) -> bool:
+        """Its next piece is paid by what prompts left unused, and is the only one between two decode batches."""
+        if not self._has_earned or not is_short(reply) or self._costs.pieces is None:
+            return False
+        full_cycle_ms = self._full_cycle_ms(decoding)
+        size = self._size_beside(decoding, SHORT_GAP * full_cycle_ms)
+        return full_cycle_ms > 0 and self._unused_ms >= self._price_ms(size)
+
+    def _full_cycle_ms(self, decoding: int) -> float:
+        """The cycle when all whose prompts are on their way decode too: what those who decode will live with anyway."""
+        beside = len(self._order) if self._costs.are_steps_fitted else 0
+        return self._planner.plan(decoding + beside).cycle_ms or 0.0
+
+    def _size_beside(self, decoding: int, cycle_share_ms: float) -> int:
+        """Tokens of a piece beside decoding sessions, of such a part of a cycle."""
         costs = self._costs.pieces
-        if costs is None or plan.cycle_ms is None:
+        if costs is None or not cycle_share_ms:
             return min(self._chunk_tokens, PIECE_TOKENS_UNMEASURED)
         # In a convoy behind one piece a step is held up at every stage, so a piece is a stage's part of a cycle.
-        most_ms = PIECE_SHARE * plan.cycle_ms / max(plan.groups, self._costs.stage_count)
-        return min(self._chunk_tokens, piece_tokens(costs, most_ms))
+        groups = max(self._planner.plan(decoding).groups, self._costs.stage_count)
+        return min(self._chunk_tokens, piece_tokens(costs, cycle_share_ms / groups))
 
     def _price_ms(self, tokens: int) -> float:
         """What a piece is foreseen to cost the slowest stage; 0 while nobody knows."""

@@ -8,9 +8,8 @@ from swarm_stage.engine.step_costs import Cost, RingCosts
 
 PIECE_TOKENS_MIN = 16  # shorter ones read all weights for next to nothing; longer ones are a multiple of it
 PIECE_TOKENS_UNMEASURED = 32
-PIECE_SHARE = 0.8  # of the time that would double the time between others' tokens: estimates are estimates
 GAIN_MIN = 0.03  # what another number of groups than one per stage must win; less is noise of the estimates
-FORGET_STEPS = 16  # a plan is thought over again after so many new measurements
+FORGET_STEPS = 16  # plans are thought over after so many new measurements, at first after each
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +54,38 @@ def _foresee(sessions: int, groups: int, stage_costs: Sequence[Cost], lap_link_m
 
 
 def piece_tokens(piece_costs: Sequence[Cost], most_ms: float) -> int:
-    """Tokens of a prompt piece that takes no stage longer than most_ms, as far as the floor allows."""
-    tokens = min(
-        (most_ms - cost.fixed_ms) / cost.per_row_ms if cost.per_row_ms > 0 else 2.0**31 for cost in piece_costs
-    )
-    return max(PIECE_TOKENS_MIN, int(tokens) // PIECE_TOKENS_MIN * PIECE_TOKENS_MIN)
+    """Tokens of a prompt piece that takes no stage longer than most_ms, as far as the floor allows.
+
+    Never more than twice of what the costs were learned from: short pieces tell little about long ones.
+    """
+    tokens = min(_affordable(cost, most_ms) for cost in piece_costs)
+    return max(PIECE_TOKENS_MIN, tokens // PIECE_TOKENS_MIN * PIECE_TOKENS_MIN)
+
+
+def _affordable(cost: Cost, most_ms: float) -> int:
+    left_ms, most_tokens = most_ms - cost.fixed_ms, min(2 * cost.seen_rows, 2**31)
+    if left_ms <= 0:
+        return 0
+    return int(min(left_ms / cost.per_row_ms, most_tokens) if cost.per_row_ms > 0 else most_tokens)
 
 
 class Planner:
-    """The plan of now, thought over when the number of sessions or the measured costs changed."""
+    """The plan for a number of sessions by the costs of now; thought over when enough was measured anew."""
 
     def __init__(self, costs: RingCosts, batch_max: int) -> None:
-        self._costs = costs
+        self.costs = costs
         self._batch_max = batch_max
-        self._sessions = -1
         self._version = 0
-        self._plan = Plan(costs.stage_count, 1)
+        self._plans: dict[int, Plan] = {}
 
     def plan(self, sessions: int) -> Plan:
         """For so many decoding sessions."""
-        costs = self._costs
-        is_fresh = costs.version < self._version + (FORGET_STEPS if costs.version > FORGET_STEPS else 1)
-        if sessions != self._sessions or not is_fresh:
-            self._plan = plan_groups(sessions, costs.steps, costs.stage_count, costs.link_ms, self._batch_max)
-            self._sessions, self._version = sessions, costs.version
-        return self._plan
+        costs = self.costs
+        if costs.version >= self._version + (FORGET_STEPS if self._version > FORGET_STEPS else 1):
+            self._plans.clear()
+            self._version = costs.version
+        known = self._plans.get(sessions)
+        if known is None:
+            known = plan_groups(sessions, costs.steps, costs.stage_count, costs.link_ms, self._batch_max)
+            self._plans[sessions] = known
+        return known

@@ -14,11 +14,16 @@ SURPRISE_MAX = 4.0  # a step that took longer than this times what was foreseen 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """fixed_ms + per_row_ms x rows. is_fitted: both parts were seen; else all of it is taken to grow with the rows."""
+    """fixed_ms + per_row_ms x rows.
+
+    is_fitted: both parts were seen; else all of it is taken to grow with the rows. seen_rows: mean of the steps it was
+    learned from; far beyond it is a guess.
+    """
 
     fixed_ms: float
     per_row_ms: float
     is_fitted: bool = True
+    seen_rows: float = float("inf")
 
     def of(self, rows: int) -> float:
         """Of a step of so many rows, in ms."""
@@ -53,9 +58,9 @@ class LearnedCost:
             slope = (self._rows_ms / self._weight - mean_rows * mean_ms) / variance
             self._per_row_ms = max(0.0, slope)
         if self._per_row_ms is None:
-            return Cost(0.0, mean_ms / mean_rows, is_fitted=False)
+            return Cost(0.0, mean_ms / mean_rows, is_fitted=False, seen_rows=mean_rows)
         per_row_ms = min(self._per_row_ms, mean_ms / mean_rows)  # the fixed part is never negative
-        return Cost(mean_ms - per_row_ms * mean_rows, per_row_ms)
+        return Cost(mean_ms - per_row_ms * mean_rows, per_row_ms, seen_rows=mean_rows)
 
 
 class RingCosts:
@@ -77,6 +82,11 @@ class RingCosts:
     def steps(self) -> list[Cost] | None:
         """Decode steps, rows being sessions; None while a stage is unknown."""
         return _known(self._steps)
+
+    @property
+    def are_steps_fitted(self) -> bool:
+        """Every stage has shown what a larger batch costs."""
+        return all(cost.cost is not None and cost.cost.is_fitted for cost in self._steps)
 
     @property
     def pieces(self) -> list[Cost] | None:
