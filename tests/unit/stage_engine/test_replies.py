@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.clock import ManualClock, SystemClock
-from swarm_core.errors import DeadlinePassed, ServableCorrupt
+from swarm_core.errors import BadRequest, DeadlinePassed, ServableCorrupt
 from swarm_stage.engine.budget import KvBudget
 from swarm_stage.engine.engine import Conclude, Submit
 from swarm_stage.engine.inbox import Inbox
-from swarm_stage.engine.reply import Admitted, Finished, Request, Tokens
+from swarm_stage.engine.reply import Admitted, Finished, Request, Tokens, Waiting
 from swarm_stage.serve.event_writer import EventWriter
 from swarm_stage.serve.replies import Replies
 
@@ -138,3 +138,123 @@ def test_prompt_pieces_that_come_round_are_told_now_and_then_not_each():
 
     assert soon == []
     assert len(later) == 1 and later[0].sequence == 2
+
+
+async def test_one_that_waits_is_told_its_place_in_events_that_take_no_number():
+    service, inbox = replies(LetterCodec())
+    events = service.generate("r", generation_pb2.Generation(prompt="abc"))
+    reading = asyncio.ensure_future(anext(events))
+    request = await submitted(inbox)
+    request.notify(Waiting(2, "8 of 8 places are taken"))
+    first = await reading
+    for note in (
+        Waiting(1, "8 of 8 places are taken"),
+        Admitted(3),
+        Tokens((3,)),
+        Finished(generation_pb2.FINISH_REASON_LENGTH, 1, generation_pb2.Timing()),
+    ):
+        request.notify(note)
+    told = await collect(events)
+
+    assert (first.sequence, first.queued.position, first.queued.reason) == (0, 2, "8 of 8 places are taken")
+    assert [event.sequence for event in told] == [1, 2, 3]  # a place that is out of date is not told
+    assert told[0].HasField("started")
+
+
+async def test_stop_texts_are_not_looked_for_before_the_minimum():
+    service, inbox = replies(LetterCodec())
+    asked = generation_pb2.Generation(prompt="abc", stop=["fg"], new_tokens_min=4, new_tokens_max=9)
+    events = service.generate("r", asked)
+    reading = asyncio.ensure_future(anext(events))
+    request = await submitted(inbox)
+    request.notify(Admitted(3))
+    await reading
+    request.notify(Tokens((5, 6, 5, 6)))  # fgfg
+    kept = await anext(events)
+    request.notify(Tokens((5, 6)))
+    rest = asyncio.ensure_future(collect(events))
+    async with asyncio.timeout(5):
+        while not any(isinstance(item, Conclude) for item in inbox.take(0)):
+            await asyncio.sleep(0.005)
+    request.notify(Finished(generation_pb2.FINISH_REASON_LENGTH, 7, generation_pb2.Timing()))
+
+    assert kept.tokens.text == "fgfg"
+    assert (await rest)[-1].done.completion_tokens == 6
+    assert request.new_tokens_min == 4
+
+
+async def test_a_minimum_above_the_maximum_is_refused_with_both_numbers():
+    service, _ = replies(LetterCodec())
+
+    with pytest.raises(BadRequest, match=r"new_tokens_min is 9; .* new_tokens_max, 5") as refusal:
+        await anext(service.generate("r", generation_pb2.Generation(prompt="abc", new_tokens_min=9, new_tokens_max=5)))
+    assert refusal.value.facts["field"] == "new_tokens_min"
+
+
+async def test_a_minimum_lifts_the_default_maximum():
+    service, inbox = replies(LetterCodec(), KvBudget(9000, 9000))
+    reading = asyncio.ensure_future(
+        anext(service.generate("r", generation_pb2.Generation(prompt="a", new_tokens_min=2000)))
+    )
+    request = await submitted(inbox)
+    reading.cancel()
+
+    assert request.new_tokens_max == 2000
+
+
+async def test_whose_request_it_is_and_how_much_they_weigh_reaches_the_engine():
+    service, inbox = replies(LetterCodec())
+    told = []
+    for weight in (2.0, 0.0, -1.0, float("inf"), float("nan")):
+        asked = generation_pb2.Generation(prompt="a", caller="ann", caller_weight=weight)
+        reading = asyncio.ensure_future(anext(service.generate("r", asked)))
+        request = await submitted(inbox)
+        reading.cancel()
+        told.append((request.caller, request.caller_weight))
+
+    assert told == [("ann", 2.0)] + [("ann", 1.0)] * 4
+
+
+async def test_the_end_says_what_text_and_tokeniser_took_and_the_whole_time():
+    clock = ManualClock()
+
+    class SlowCodec(LetterCodec):
+        def decode(self, ids) -> str:
+            clock.advance(0.001)
+            return super().decode(ids)
+
+    request = Request("r", (1,), generation_pb2.Sampling(), 9, frozenset(), lambda note: None, 1000.0, tokenize_ms=7.0)
+    writer = EventWriter(SlowCodec(), [], request, clock)
+    clock.advance(0.5)
+    writer.events([Admitted(1), Tokens((1, 2, 3))])
+    done = writer.events([Finished(generation_pb2.FINISH_REASON_LENGTH, 3, generation_pb2.Timing(queue_ms=9))])[-1].done
+
+    assert done.timing.queue_ms == 9 and done.timing.tokenize_ms == 7.0
+    assert (
+        done.timing.detokenize_ms == pytest.approx((clock.monotonic_s() - 1000.5) * 1e3)
+        and done.timing.detokenize_ms > 0
+    )
+    assert done.timing.total_ms == pytest.approx((clock.monotonic_s() - 1000) * 1e3)
+
+
+async def test_notes_of_one_step_to_many_replies_wake_the_loop_once_and_keep_their_order():
+    service, inbox = replies(LetterCodec())
+    requests, reading = [], []
+    for name in "ab":
+        events = service.generate(name, generation_pb2.Generation(prompt="abc"))
+        reading.append(asyncio.ensure_future(collect(events)))
+        requests.append(await submitted(inbox))
+
+    def from_the_engine() -> None:
+        for token in range(200):
+            for request in requests:
+                request.notify(Admitted(3) if not token else Tokens((token % 25,)))
+        for request in requests:
+            request.notify(Finished(generation_pb2.FINISH_REASON_LENGTH, 199, generation_pb2.Timing()))
+
+    await asyncio.to_thread(from_the_engine)
+    async with asyncio.timeout(5):
+        told = await asyncio.gather(*reading)
+
+    for events in told:
+        assert [token for event in events for token in event.tokens.ids] == [token % 25 for token in range(1, 200)]

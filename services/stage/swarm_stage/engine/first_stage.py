@@ -71,6 +71,16 @@ class FirstStage:
         decoding = self._groups.sessions
         return self._groups.may_send(self._planner.plan(decoding)) or self._pieces.may_send(decoding)
 
+    @property
+    def batches_out(self) -> int:
+        """Decode batches in the ring."""
+        return self._groups.out
+
+    @property
+    def pieces_out(self) -> int:
+        """Prompt pieces in the ring."""
+        return self._pieces.out
+
     def submit(self, request: Request) -> None:
         """Queue a request; it starts when its reservation fits. What never fits is refused here."""
         try:
