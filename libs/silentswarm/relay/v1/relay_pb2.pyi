@@ -1,8 +1,9 @@
 from silentswarm.core.v1 import access_pb2 as _access_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -17,35 +18,43 @@ ROLE_SENDER: Role
 ROLE_RECEIVER: Role
 
 class Attach(_message.Message):
-    __slots__ = ("lane", "channel", "epoch", "role")
+    __slots__ = ("lane", "channel", "epoch", "role", "bundles")
     LANE_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
     lane: str
     channel: str
     epoch: int
     role: Role
-    def __init__(self, lane: _Optional[str] = ..., channel: _Optional[str] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ...) -> None: ...
+    bundles: bool
+    def __init__(self, lane: _Optional[str] = ..., channel: _Optional[str] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., bundles: _Optional[bool] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
-    __slots__ = ("attach", "payload")
+    __slots__ = ("attach", "payload", "more")
     ATTACH_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     attach: Attach
     payload: bytes
-    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    more: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., payload: _Optional[bytes] = ..., more: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("attached", "payload")
+    __slots__ = ("attached", "payload", "more")
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     attached: Attached
     payload: bytes
-    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    more: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., payload: _Optional[bytes] = ..., more: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Attached(_message.Message):
-    __slots__ = ("payload_bytes_max",)
+    __slots__ = ("payload_bytes_max", "bundles")
     PAYLOAD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
     payload_bytes_max: int
-    def __init__(self, payload_bytes_max: _Optional[int] = ...) -> None: ...
+    bundles: bool
+    def __init__(self, payload_bytes_max: _Optional[int] = ..., bundles: _Optional[bool] = ...) -> None: ...

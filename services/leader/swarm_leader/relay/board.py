@@ -18,7 +18,7 @@ class LaneBoard:
         self._lanes: OrderedDict[tuple[str, str], Lane] = OrderedDict()
         self.tally = Tally()
 
-    async def attach(self, ring: str, channel: str, epoch: int, role: str) -> Lane:
+    def attach(self, ring: str, channel: str, epoch: int, role: str) -> Lane:
         """The lane of (ring, channel, epoch), with `role` taken on it.
 
         A newer epoch ends the older lane's ends with StaleEpoch. Raises StaleEpoch for an older one, Conflict when the
@@ -30,7 +30,7 @@ class LaneBoard:
             raise StaleEpoch(f"{channel} of {ring} is at epoch {lane.epoch}; {epoch} is over", epoch=lane.epoch)
         if lane is None or epoch > lane.epoch:
             if lane is not None:
-                await lane.end(StaleEpoch(f"{channel} of {ring} moved on to epoch {epoch}", epoch=epoch))
+                lane.end(StaleEpoch(f"{channel} of {ring} moved on to epoch {epoch}", epoch=epoch))
             lane = self._open(key, epoch)
         if role in lane.attached or lane.ended:
             raise Conflict(f"the {role} of {channel} of {ring} was attached in epoch {epoch} already; rewire the ring")

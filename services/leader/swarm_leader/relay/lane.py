@@ -26,20 +26,19 @@ class Tally:
 
 
 class Lane:
-    """Payloads in order, each once. Ends for both sides at once, with the reason."""
+    """Payloads in order, each once. Ends for both sides at once, with the reason. Event loop only."""
 
     def __init__(self, name: str, epoch: int, limits: LaneLimits, tally: Tally | None = None) -> None:
         self.name = name
         self.epoch = epoch
-        self.frames = 0
-        self.payload_bytes = 0
         self.attached: set[str] = set()
-        self._limits = limits
         self._tally = tally or Tally()
+        self._limits = limits
         self._payloads: deque[bytes] = deque()
         self._queued_bytes = 0
         self._ended: SwarmError | None = None
-        self._changed = asyncio.Condition()
+        self._is_receiver_done = False
+        self._filled, self._room, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def put(self, payload: bytes) -> None:
         """Queue one payload; waits while the lane is full.
@@ -51,60 +50,76 @@ class Lane:
                 f"payload of {len(payload)} bytes on {self.name}; the relay takes {self._limits.payload_bytes_max}",
                 bytes=len(payload),
             )
-        async with self._changed:
-            try:
-                async with asyncio.timeout(self._limits.put_timeout_s):
-                    await self._changed.wait_for(lambda: self._ended or self._has_room(len(payload)))
-            except TimeoutError:
-                self._ended = Overloaded(
-                    f"{self.name} was full for {self._limits.put_timeout_s:g} s: its receiver does not read"
-                )
-                self._changed.notify_all()
-            if self._ended:
-                raise self._ended
-            self._payloads.append(payload)
-            self._queued_bytes += len(payload)
-            self.frames += 1
-            self.payload_bytes += len(payload)
-            self._tally.frames += 1
-            self._tally.payload_bytes += len(payload)
-            self._changed.notify_all()
+        if not self._ended and not self._has_room(len(payload)):
+            await self._wait_for_room(len(payload))
+        if self._ended:
+            raise self._ended
+        self._payloads.append(payload)
+        self._queued_bytes += len(payload)
+        self._tally.frames += 1
+        self._tally.payload_bytes += len(payload)
+        self._filled.set()
 
-    async def get(self) -> bytes:
-        """The next payload; waits for one. Raises the reason the lane ended."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._ended or self._payloads)
-            if self._ended:
-                raise self._ended
-            payload = self._payloads.popleft()
-            self._queued_bytes -= len(payload)
-            self._changed.notify_all()
-            return payload
+    async def get_bundle(self, count_max: int = 1, bytes_max: int = 0) -> list[bytes]:
+        """The next payloads; waits for one. More than one only up to bytes_max. Empty: the receiver wants no more.
+
+        Raises the reason the lane ended.
+        """
+        while not self._payloads and not self._ended and not self._is_receiver_done:
+            self._filled.clear()
+            await self._filled.wait()
+        if self._ended:
+            raise self._ended
+        bundle: list[bytes] = []
+        taken_bytes = 0
+        while self._payloads and len(bundle) < count_max:
+            taken_bytes += len(self._payloads[0])
+            if bundle and taken_bytes > bytes_max:
+                break
+            bundle.append(self._payloads.popleft())
+            self._queued_bytes -= len(bundle[-1])
+        self._room.set()
+        return bundle
+
+    def stop_receiving(self) -> None:
+        """The receiver has closed its side; a waiting get_bundle returns with nothing."""
+        self._is_receiver_done = True
+        self._filled.set()
 
     async def wait_ended(self) -> None:
         """Return never; raise the reason the lane ended as soon as it does."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._ended)
+        await self._over.wait()
         assert self._ended
         raise self._ended
 
-    async def end(self, why: SwarmError) -> None:
+    def end(self, why: SwarmError) -> None:
         """End the lane for whoever is still attached; the first reason stands. What is queued is dropped."""
-        async with self._changed:
-            self._ended = self._ended or why
-            self._payloads.clear()
-            self._queued_bytes = 0
-            self._changed.notify_all()
+        self._ended = self._ended or why
+        self._payloads.clear()
+        self._queued_bytes = 0
+        for event in (self._filled, self._room, self._over):
+            event.set()
 
-    async def lose(self, role: str) -> None:
+    def lose(self, role: str) -> None:
         """One end is gone: so is the lane."""
         self.attached.discard(role)
-        await self.end(LinkBroken(f"the {role} of {self.name} is gone", lane=self.name))
+        self.end(LinkBroken(f"the {role} of {self.name} is gone", lane=self.name))
 
     @property
     def ended(self) -> SwarmError | None:
         """Why it ended; None while it lives."""
         return self._ended
+
+    async def _wait_for_room(self, payload_bytes: int) -> None:
+        """Until a payload fits or the lane ends, which it does when this takes too long."""
+        try:
+            async with asyncio.timeout(self._limits.put_timeout_s):
+                while not self._ended and not self._has_room(payload_bytes):
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            limit_s = self._limits.put_timeout_s
+            self.end(Overloaded(f"{self.name} was full for {limit_s:g} s: its receiver does not read"))
 
     def _has_room(self, payload_bytes: int) -> bool:
         fits = self._queued_bytes + payload_bytes <= self._limits.queued_bytes_max

@@ -13,6 +13,8 @@ from swarm_leader.relay.lane import Lane, LaneLimits
 
 ATTACH_TIMEOUT_S = 10.0
 NAME_MAX = 128
+BUNDLE_MAX = 32  # payloads of one message
+BUNDLE_BYTES_MAX = 2**20  # beyond it the next payload goes alone: a bundle saves messages, not bytes
 _ROLES = {relay_pb2.ROLE_SENDER: "sender", relay_pb2.ROLE_RECEIVER: "receiver"}
 
 
@@ -28,17 +30,17 @@ class RelayServicer(relay_pb2_grpc.RelayServicer):
     ) -> AsyncIterator[relay_pb2.AttachResponse]:
         attach = await _read_attach(requests)
         role = _ROLES[attach.role]
-        lane = await self.board.attach(attach.lane, attach.channel, attach.epoch, role)
+        lane = self.board.attach(attach.lane, attach.channel, attach.epoch, role)
         try:
-            accepted = relay_pb2.Attached(payload_bytes_max=self._limits.payload_bytes_max)
+            accepted = relay_pb2.Attached(payload_bytes_max=self._limits.payload_bytes_max, bundles=True)
             yield relay_pb2.AttachResponse(attached=accepted)
             if role == "sender":
                 await _take_all(lane, requests)
                 return
-            async for payload in _give_all(lane, requests):
-                yield relay_pb2.AttachResponse(payload=payload)
+            async for bundle in _give_all(lane, requests, BUNDLE_MAX if attach.bundles else 1):
+                yield relay_pb2.AttachResponse(payload=bundle[0], more=bundle[1:])
         finally:
-            await lane.lose(role)
+            lane.lose(role)
 
 
 async def _read_attach(requests: AsyncIterator[relay_pb2.AttachRequest]) -> relay_pb2.Attach:
@@ -64,6 +66,8 @@ async def _take_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]
     async def take() -> None:
         async for request in requests:
             await lane.put(request.payload)
+            for payload in request.more:
+                await lane.put(payload)
 
     async def watch() -> None:
         # An idle sender is not in put(); it must hear of the receiver's end all the same.
@@ -72,22 +76,18 @@ async def _take_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]
     await run_until_first(take(), watch())
 
 
-async def _give_all(lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest]) -> AsyncIterator[bytes]:
+async def _give_all(
+    lane: Lane, requests: AsyncIterator[relay_pb2.AttachRequest], bundle_max: int
+) -> AsyncIterator[list[bytes]]:
     """What the receiver gets, until the lane ends or the receiver closes its side."""
-    closed = asyncio.ensure_future(_drain(requests))
-    getting: asyncio.Future[bytes] | None = None
+    closing = asyncio.ensure_future(_drain(requests))
+    closing.add_done_callback(lambda _: lane.stop_receiving())
     try:
-        while True:
-            getting = asyncio.ensure_future(lane.get())
-            await asyncio.wait({getting, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                return
-            yield getting.result()
+        while bundle := await lane.get_bundle(bundle_max, BUNDLE_BYTES_MAX):
+            yield bundle
     finally:
-        waits = [wait for wait in (closed, getting) if wait is not None]
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
 
 
 async def _drain(requests: AsyncIterator[relay_pb2.AttachRequest]) -> None:

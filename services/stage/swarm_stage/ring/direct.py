@@ -28,9 +28,10 @@ class DirectLink:
         self._channel = channel
         self._call = call
 
-    async def send(self, batch: ring_pb2.FrameBatch) -> None:
+    async def send(self, batches: Sequence[ring_pb2.FrameBatch]) -> None:
         try:
-            await self._call.write(ring_pb2.LinkRequest(batch=batch))
+            for batch in batches:
+                await self._call.write(ring_pb2.LinkRequest(batch=batch))
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             raise LinkBroken(f"the link to {self.address} broke while sending") from error
 

@@ -1,5 +1,6 @@
 """What a stage needs of a link, whichever way it goes. No I/O."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,8 +33,8 @@ class Outgoing(Protocol):
 
     address: str
 
-    async def send(self, batch: ring_pb2.FrameBatch) -> None:
-        """Send one batch; waits while the way is full. Raises LinkBroken; nothing is sent twice."""
+    async def send(self, batches: Sequence[ring_pb2.FrameBatch]) -> None:
+        """Send batches in order; waits while the way is full. Raises LinkBroken; nothing is sent twice."""
 
     async def wait_broken(self) -> str:
         """Return why the link ended, when it does."""

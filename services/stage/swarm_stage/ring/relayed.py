@@ -1,7 +1,7 @@
 """Links through the relay: a sender's end and a receiver's end of one lane."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,18 +14,23 @@ from swarm_rpc.errors import error_of
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, ended_why
 from swarm_stage.ring.link import RingPlace, channel_of
 
+BUNDLE_BYTES_MAX = 2**20  # larger batches go one by one: a bundle saves messages, not bytes
+
 
 class LaneEnd:
     """One attached end of a lane."""
 
     def __init__(self, channel: grpc.aio.Channel, call: grpc.aio.StreamStreamCall, address: str) -> None:
         self.address = address
+        self.takes_bundles = False  # the relay said so when it accepted the attach
         self._channel = channel
         self._call = call
 
-    async def send(self, batch: ring_pb2.FrameBatch) -> None:
+    async def send(self, batches: Sequence[ring_pb2.FrameBatch]) -> None:
+        payloads = [batch.SerializeToString() for batch in batches]
         try:
-            await self._call.write(relay_pb2.AttachRequest(payload=batch.SerializeToString()))
+            for first, *more in self._bundles(payloads):
+                await self._call.write(relay_pb2.AttachRequest(payload=first, more=more))
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             raise LinkBroken(f"the link through the relay at {self.address} broke while sending") from error
 
@@ -37,6 +42,8 @@ class LaneEnd:
         try:
             while (response := await self._call.read()) is not grpc.aio.EOF:
                 await take(ring_pb2.FrameBatch.FromString(response.payload))
+                for payload in response.more:
+                    await take(ring_pb2.FrameBatch.FromString(payload))
             return f"the relay at {self.address} closed the lane"
         except grpc.RpcError as error:
             return f"the relay at {self.address}: {error_of(error).message}"
@@ -46,6 +53,10 @@ class LaneEnd:
     async def close(self) -> None:
         self._call.cancel()
         await self._channel.close()
+
+    def _bundles(self, payloads: list[bytes]) -> list[list[bytes]]:
+        is_small = sum(len(payload) for payload in payloads) <= BUNDLE_BYTES_MAX
+        return [payloads] if self.takes_bundles and is_small else [[payload] for payload in payloads]
 
 
 async def attach_sender(place: RingPlace, epoch: int, address: str) -> LaneEnd:
@@ -64,11 +75,13 @@ async def _attach(lane: str, channel_name: str, epoch: int, address: str, role: 
     channel = dial(address, MESSAGE_BYTES_MAX)
     call = relay_pb2_grpc.RelayStub(channel).Attach()
     end = LaneEnd(channel, call, address)
-    attach = relay_pb2.Attach(lane=lane, channel=channel_name, epoch=epoch, role=role)
+    attach = relay_pb2.Attach(lane=lane, channel=channel_name, epoch=epoch, role=role, bundles=True)
     try:
         await call.write(relay_pb2.AttachRequest(attach=attach))
-        if await call.read() is grpc.aio.EOF:
+        answer = await call.read()
+        if answer is grpc.aio.EOF:
             raise LinkBroken("it closed the call")
+        end.takes_bundles = answer.attached.bundles
         return end
     except BaseException as error:  # also when the wiring is given up: nothing stays open
         failure = await ended_why(call) if isinstance(error, grpc.RpcError | asyncio.InvalidStateError) else error

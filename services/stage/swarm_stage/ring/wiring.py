@@ -17,6 +17,7 @@ from swarm_stage.ring.link import Outgoing, RingPlace
 from swarm_stage.ring.relayed import LaneEnd, attach_receiver, attach_sender
 
 log = structlog.get_logger()
+BUNDLE_MAX = 32  # batches handed to a link at once
 OUTBOX_MAX = 1024  # batches; each session has at most one per stage in the ring, so this is never reached in health
 
 
@@ -182,7 +183,10 @@ class Wiring:
     async def _send_all(self, epoch: _Epoch, outgoing: Outgoing) -> None:
         try:
             while True:
-                await outgoing.send(await epoch.outbox.get())
+                batches = [await epoch.outbox.get()]
+                while not epoch.outbox.empty() and len(batches) < BUNDLE_MAX:
+                    batches.append(epoch.outbox.get_nowait())
+                await outgoing.send(batches)
         except LinkBroken as error:
             self._break(epoch, error.message)
 
