@@ -15,3 +15,7 @@ class CliConfig:
         "SWARM_CLI_LOAD_TIMEOUT_S", 3600.0, "how long `swarm` waits for an import or a load, seconds"
     )
     reply_timeout_s: float = env("SWARM_CLI_REPLY_TIMEOUT_S", 600.0, "how long one reply may take, seconds")
+    gateway_url: str = env(
+        "SWARM_GATEWAY_URL", "http://127.0.0.1:8080", "the OpenAI endpoint that `swarm bench` measures"
+    )
+    api_key: str = env("SWARM_API_KEY", "", "the bearer token that `swarm bench` presents; empty presents none")
