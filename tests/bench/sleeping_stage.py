@@ -64,7 +64,7 @@ class SleepingCompute:
         self._is_last = is_last
         self._lengths: dict[int, int] = {}
 
-    def open(self, session: int) -> None:
+    def open(self, session: int, reserved_tokens: int = 0) -> None:
         self._lengths[session] = 0
 
     def close(self, session: int) -> None:
