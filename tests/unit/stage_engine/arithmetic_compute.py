@@ -36,10 +36,13 @@ class ArithmeticCompute:
         self._is_first = is_first
         self._is_last = is_last
         self._poison = poison  # an id whose computation fails
+        self.room_tokens: int | None = None  # a larger reservation finds no memory
         self._spend = spend or (lambda steps, draws: (1, 0))
         self._held: dict[int, list[int]] = {}  # per session, per position: the sum of all up to it
 
-    def open(self, session: int) -> None:
+    def open(self, session: int, reserved_tokens: int) -> None:
+        if self.room_tokens is not None and reserved_tokens > self.room_tokens:
+            raise StageFailed(f"no memory for {reserved_tokens} positions")
         self._held[session] = []
 
     def close(self, session: int) -> None:

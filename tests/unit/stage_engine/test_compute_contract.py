@@ -53,7 +53,7 @@ def send(first: Compute, last: Compute, steps: list[tuple[int, int, tuple[int, .
 def open_all(computes: tuple[Compute, Compute], *sessions: int) -> None:
     for compute in computes:
         for session in sessions:
-            compute.open(session)
+            compute.open(session, 64)
 
 
 def test_a_session_is_empty_when_opened_grows_with_its_steps_and_is_gone_when_closed(computes):
@@ -80,7 +80,7 @@ def test_a_step_before_what_is_held_crops_first_and_gives_the_same_again(compute
 
 
 def test_a_step_beyond_what_is_held_or_of_an_unknown_session_is_a_bad_frame(computes):
-    computes[0].open(1)
+    computes[0].open(1, 0)
     beyond, unknown = computes[0].forward([Step(1, 5, ids=(4,)), Step(2, 0, ids=(4,))])
 
     assert beyond.error.why is Reason.BAD_FRAME and unknown.error.why is Reason.BAD_FRAME

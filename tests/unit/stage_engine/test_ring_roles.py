@@ -25,6 +25,21 @@ def test_a_reply_runs_to_its_length_and_leaves_nothing_behind(stages):
     assert ring.counters[0].kv_tokens_reserved == 0
 
 
+@pytest.mark.parametrize("short", [0, 1, 2])
+def test_a_session_that_finds_no_memory_fails_alone(short):
+    """Every stage makes room for the whole reservation before it computes anything of a session."""
+    ring = MemoryRing(3)
+    ring.computes[short].room_tokens = 20
+    big = ring.submit("big", PROMPT, new_tokens=18)
+    small = ring.submit("small", PROMPT, new_tokens=17)
+    ring.run()
+
+    assert big.broke.error.why is Reason.STAGE_FAILED and "no memory for 21 positions" in big.broke.error.message
+    assert small.tokens == lone_run(PROMPT, 3, 17)
+    assert [compute.held_tokens() for compute in ring.computes] == [0, 0, 0]
+    assert ring.counters[0].kv_tokens_reserved == 0
+
+
 def test_an_end_token_ends_the_reply_and_is_counted():
     second = lone_run(PROMPT, 2, 2)[1]
     ring = MemoryRing(2)

@@ -86,6 +86,17 @@ def test_what_is_held_survives_every_growth_and_crop(steps):
     assert cache.length == len(held)
 
 
+def test_what_was_reserved_is_never_moved():
+    cache = LeanCache(1, 1, 2, torch.float32, torch.device("cpu"), reserved_tokens=2000)
+    place = cache.k.data_ptr()
+    for length in range(1, 2001):
+        cache.reserve(length)
+        cache.length = length
+
+    assert cache.k.data_ptr() == place
+    assert cache.k.shape[2] == 2000
+
+
 def test_a_long_reply_copies_its_past_a_few_times_not_every_step():
     cache = LeanCache(1, 1, 2, torch.float32, torch.device("cpu"))
     buffers = set()

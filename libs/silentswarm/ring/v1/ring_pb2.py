@@ -28,7 +28,7 @@ from silentswarm.core.v1 import reason_pb2 as silentswarm_dot_core_dot_v1_dot_re
 from silentswarm.core.v1 import tensor_pb2 as silentswarm_dot_core_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esilentswarm/ring/v1/ring.proto\x12\x13silentswarm.ring.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\x1a silentswarm/core/v1/reason.proto\x1a silentswarm/core/v1/tensor.proto\"t\n\x0bLinkRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.silentswarm.ring.v1.HelloH\x00\x12\x30\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1f.silentswarm.ring.v1.FrameBatchH\x00\x42\x06\n\x04\x62ody\"h\n\x05Hello\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nfrom_stage\x18\x04 \x01(\r\x12\x10\n\x08to_stage\x18\x05 \x01(\r\"=\n\x0cLinkResponse\x12-\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.silentswarm.ring.v1.Welcome\"\"\n\x07Welcome\x12\x17\n\x0f\x66rame_bytes_max\x18\x01 \x01(\x04\"G\n\nFrameBatch\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12*\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x1a.silentswarm.ring.v1.Frame\"\x99\x02\n\x05\x46rame\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0b\n\x03pos\x18\x02 \x01(\r\x12-\n\x06hidden\x18\x03 \x01(\x0b\x32\x1b.silentswarm.ring.v1.HiddenH\x00\x12/\n\x07sampled\x18\x04 \x01(\x0b\x32\x1c.silentswarm.ring.v1.SampledH\x00\x12\'\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x18.silentswarm.ring.v1.EndH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.silentswarm.ring.v1.FailureH\x00\x12*\n\x06traces\x18\x10 \x03(\x0b\x32\x1a.silentswarm.ring.v1.TraceB\x06\n\x04\x62odyJ\x04\x08\x08\x10\x10\"\xae\x01\n\x06Hidden\x12+\n\x06hidden\x18\x01 \x01(\x0b\x32\x1b.silentswarm.core.v1.Tensor\x12/\n\x08sampling\x18\x02 \x01(\x0b\x32\x1d.silentswarm.core.v1.Sampling\x12\x0e\n\x06sample\x18\x03 \x01(\x08\x12\r\n\x05probe\x18\x04 \x01(\x08\x12\'\n\x04hold\x18\x05 \x01(\x0b\x32\x19.silentswarm.ring.v1.Hold\"&\n\x04Hold\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x11\n\tuntil_pos\x18\x02 \x01(\r\"\x19\n\x07Sampled\x12\x0e\n\x06tokens\x18\x01 \x03(\r\"\x05\n\x03\x45nd\"\xcb\x01\n\x07\x46\x61ilure\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bstage_index\x18\x03 \x01(\r\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.silentswarm.ring.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x95\x01\n\x05Trace\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x13\n\x0blayer_start\x18\x03 \x01(\r\x12\x12\n\nlayer_stop\x18\x04 \x01(\r\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\r\x12\x0f\n\x07wait_us\x18\x06 \x01(\r\x12\x11\n\tsample_us\x18\x07 \x01(\r2]\n\x04Ring\x12U\n\x04Link\x12 .silentswarm.ring.v1.LinkRequest\x1a!.silentswarm.ring.v1.LinkResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esilentswarm/ring/v1/ring.proto\x12\x13silentswarm.ring.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\x1a silentswarm/core/v1/reason.proto\x1a silentswarm/core/v1/tensor.proto\"t\n\x0bLinkRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.silentswarm.ring.v1.HelloH\x00\x12\x30\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1f.silentswarm.ring.v1.FrameBatchH\x00\x42\x06\n\x04\x62ody\"h\n\x05Hello\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nfrom_stage\x18\x04 \x01(\r\x12\x10\n\x08to_stage\x18\x05 \x01(\r\"=\n\x0cLinkResponse\x12-\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.silentswarm.ring.v1.Welcome\"\"\n\x07Welcome\x12\x17\n\x0f\x66rame_bytes_max\x18\x01 \x01(\x04\"G\n\nFrameBatch\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12*\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x1a.silentswarm.ring.v1.Frame\"\x99\x02\n\x05\x46rame\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0b\n\x03pos\x18\x02 \x01(\r\x12-\n\x06hidden\x18\x03 \x01(\x0b\x32\x1b.silentswarm.ring.v1.HiddenH\x00\x12/\n\x07sampled\x18\x04 \x01(\x0b\x32\x1c.silentswarm.ring.v1.SampledH\x00\x12\'\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x18.silentswarm.ring.v1.EndH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.silentswarm.ring.v1.FailureH\x00\x12*\n\x06traces\x18\x10 \x03(\x0b\x32\x1a.silentswarm.ring.v1.TraceB\x06\n\x04\x62odyJ\x04\x08\x08\x10\x10\"\xc7\x01\n\x06Hidden\x12+\n\x06hidden\x18\x01 \x01(\x0b\x32\x1b.silentswarm.core.v1.Tensor\x12/\n\x08sampling\x18\x02 \x01(\x0b\x32\x1d.silentswarm.core.v1.Sampling\x12\x0e\n\x06sample\x18\x03 \x01(\x08\x12\r\n\x05probe\x18\x04 \x01(\x08\x12\'\n\x04hold\x18\x05 \x01(\x0b\x32\x19.silentswarm.ring.v1.Hold\x12\x17\n\x0freserved_tokens\x18\x06 \x01(\r\"&\n\x04Hold\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x11\n\tuntil_pos\x18\x02 \x01(\r\"\x19\n\x07Sampled\x12\x0e\n\x06tokens\x18\x01 \x03(\r\"\x05\n\x03\x45nd\"\xcb\x01\n\x07\x46\x61ilure\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bstage_index\x18\x03 \x01(\r\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.silentswarm.ring.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x95\x01\n\x05Trace\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x13\n\x0blayer_start\x18\x03 \x01(\r\x12\x12\n\nlayer_stop\x18\x04 \x01(\r\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\r\x12\x0f\n\x07wait_us\x18\x06 \x01(\r\x12\x11\n\tsample_us\x18\x07 \x01(\r2]\n\x04Ring\x12U\n\x04Link\x12 .silentswarm.ring.v1.LinkRequest\x1a!.silentswarm.ring.v1.LinkResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,19 +52,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FRAME']._serialized_start=592
   _globals['_FRAME']._serialized_end=873
   _globals['_HIDDEN']._serialized_start=876
-  _globals['_HIDDEN']._serialized_end=1050
-  _globals['_HOLD']._serialized_start=1052
-  _globals['_HOLD']._serialized_end=1090
-  _globals['_SAMPLED']._serialized_start=1092
-  _globals['_SAMPLED']._serialized_end=1117
-  _globals['_END']._serialized_start=1119
-  _globals['_END']._serialized_end=1124
-  _globals['_FAILURE']._serialized_start=1127
-  _globals['_FAILURE']._serialized_end=1330
-  _globals['_FAILURE_METADATAENTRY']._serialized_start=1283
-  _globals['_FAILURE_METADATAENTRY']._serialized_end=1330
-  _globals['_TRACE']._serialized_start=1333
-  _globals['_TRACE']._serialized_end=1482
-  _globals['_RING']._serialized_start=1484
-  _globals['_RING']._serialized_end=1577
+  _globals['_HIDDEN']._serialized_end=1075
+  _globals['_HOLD']._serialized_start=1077
+  _globals['_HOLD']._serialized_end=1115
+  _globals['_SAMPLED']._serialized_start=1117
+  _globals['_SAMPLED']._serialized_end=1142
+  _globals['_END']._serialized_start=1144
+  _globals['_END']._serialized_end=1149
+  _globals['_FAILURE']._serialized_start=1152
+  _globals['_FAILURE']._serialized_end=1355
+  _globals['_FAILURE_METADATAENTRY']._serialized_start=1308
+  _globals['_FAILURE_METADATAENTRY']._serialized_end=1355
+  _globals['_TRACE']._serialized_start=1358
+  _globals['_TRACE']._serialized_end=1507
+  _globals['_RING']._serialized_start=1509
+  _globals['_RING']._serialized_end=1602
 # @@protoc_insertion_point(module_scope)

@@ -183,7 +183,11 @@ class FirstStage:
             self._session_last += 1
             reply.session = self._session_last
             self._sessions[reply.session] = reply
-            self._compute.open(reply.session)
+            try:
+                self._compute.open(reply.session, reply.request.needed_tokens)
+            except SwarmError as error:  # no memory for it; the others go on
+                self._fail(reply, error)
+                return
         self._run([(reply, self._prompt_step(reply, tokens))])
         if reply.is_prefilling and reply.number in self._replies:
             self._pieces.add(reply)
@@ -247,6 +251,7 @@ class FirstStage:
         if request.probe:
             frame.hidden.probe = True
         if step.pos == 0:
+            frame.hidden.reserved_tokens = request.needed_tokens
             frame.hidden.sampling.CopyFrom(request.sampling)
             hold = request.hold()
             if hold is not None:

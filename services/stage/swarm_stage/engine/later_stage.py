@@ -165,8 +165,8 @@ class LaterStage:
         sampling.CopyFrom(frame.hidden.sampling)  # the frame's own would keep its whole batch alive
         session = _Session(sampling, tuple(hold.ids), hold.until_pos)
         self._session_last = frame.session
+        self._compute.open(frame.session, min(frame.hidden.reserved_tokens, self._spec.context_tokens))
         self._sessions[frame.session] = session
-        self._compute.open(frame.session)
         self._counters.requests += not frame.hidden.probe
         return session
 

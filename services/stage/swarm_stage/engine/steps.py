@@ -52,8 +52,11 @@ class Compute(Protocol):
         it is run one session at a time.
         """
 
-    def open(self, session: int) -> None:
-        """Begin a session with an empty cache."""
+    def open(self, session: int, reserved_tokens: int) -> None:
+        """Begin a session with an empty cache that will hold at most reserved_tokens; 0 is not known.
+
+        Raises StageFailed when there is no memory for it.
+        """
 
     def close(self, session: int) -> None:
         """Free a session's cache; unknown ones are ignored."""

@@ -2,7 +2,8 @@
 
 import torch
 
-GROWTH_TOKENS = 64  # specification, "A cheaper decode step": a decode step must not copy the whole past
+# Where no reservation is known. Specification, "A cheaper decode step": a decode step must not copy the whole past.
+GROWTH_TOKENS = 64
 
 
 class LeanCache:
@@ -12,13 +13,22 @@ class LeanCache:
     """
 
     def __init__(
-        self, layer_count: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+        self,
+        layer_count: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        reserved_tokens: int = 0,
     ) -> None:
+        """reserved_tokens: room from the start, so that nothing held is ever moved. On a CPU it costs memory only as it
+        is filled.
+        """
         self.length = 0
         self._shape = (layer_count, kv_heads, head_dim)
         self._dtype, self._device = dtype, device
-        self.k = self._room(0)
-        self.v = self._room(0)
+        self.k = self._room(reserved_tokens)
+        self.v = self._room(reserved_tokens)
 
     def crop(self, length: int) -> None:
         """Forget every position from `length` on. Nothing to do when fewer are held."""

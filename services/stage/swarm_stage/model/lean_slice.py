@@ -70,9 +70,9 @@ class LeanSlice(SliceModel):
             modules[index] = torch.nn.Identity()  # its weights live on, fused; one layer is held twice at a time
         self._cos_PE = self._sin_PE = torch.empty(0, 0, dtype=dtype, device=device)
 
-    def new_cache(self) -> LeanCache:
+    def new_cache(self, reserved_tokens: int = 0) -> LeanCache:
         first = self._layers[0]
-        return LeanCache(len(self._layers), first.kv_heads, first.head_dim, self.dtype, self.device)
+        return LeanCache(len(self._layers), first.kv_heads, first.head_dim, self.dtype, self.device, reserved_tokens)
 
     @torch.inference_mode()
     def run(self, hidden_BTD: torch.Tensor, cache: SessionCache, pos: int) -> torch.Tensor:

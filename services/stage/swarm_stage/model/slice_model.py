@@ -67,8 +67,8 @@ class SliceModel:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * self.dtype.itemsize
 
-    def new_cache(self) -> SessionCache:
-        """An empty cache for one session."""
+    def new_cache(self, reserved_tokens: int = 0) -> SessionCache:
+        """An empty cache for one session of at most so many positions; 0 is not known."""
         return KvCache()
 
     @torch.inference_mode()

@@ -38,8 +38,11 @@ class TorchCompute:
     def batches(self) -> bool:
         return self._model.batches
 
-    def open(self, session: int) -> None:
-        self._caches[session] = self._model.new_cache()
+    def open(self, session: int, reserved_tokens: int) -> None:
+        try:
+            self._caches[session] = self._model.new_cache(reserved_tokens)
+        except RuntimeError as error:  # how torch says that memory is short, on every device
+            raise StageFailed(f"no memory for the {reserved_tokens} positions of a session: {error}") from error
 
     def close(self, session: int) -> None:
         self._caches.pop(session, None)
