@@ -15,6 +15,18 @@ def test_too_little_memory_is_zero_positions_not_a_negative_number():
     assert measured_kv_tokens(free_bytes=WORKING_BYTES, kv_bytes_per_token=1000) == 0
 
 
+@given(st.integers(0, 2**36), st.integers(1, 2**18), st.integers(0, 2**16), st.integers(1, 2**17))
+def test_keys_values_and_the_scores_of_a_piece_fit_together(free_bytes, kv_bytes, score_bytes, context_tokens):
+    """A measured budget that left the scores out ran a card out of memory in a 4,000-token prompt."""
+    tokens = measured_kv_tokens(free_bytes, kv_bytes, score_bytes, context_tokens)
+    room_bytes = max(0, int(free_bytes * 0.85) - WORKING_BYTES)
+
+    def taken_bytes(tokens: int) -> int:
+        return tokens * kv_bytes + min(tokens, context_tokens) * score_bytes
+
+    assert taken_bytes(tokens) <= room_bytes < taken_bytes(tokens + 1) + score_bytes + kv_bytes
+
+
 @given(st.lists(st.integers(1, 100), max_size=30))
 def test_reservations_never_exceed_the_budget_and_come_back(needs):
     budget = KvBudget(tokens=250, context_tokens=250)

@@ -8,9 +8,19 @@ SHARE_OF_FREE = 0.85  # the rest is for what the allocator cannot hand out; spec
 WORKING_BYTES = 300 * 2**20  # passing buffers of one forward; same source
 
 
-def measured_kv_tokens(free_bytes: int, kv_bytes_per_token: int) -> int:
-    """Positions that fit into what is free after the load, tokens; never negative."""
-    return max(0, int(free_bytes * SHARE_OF_FREE) - WORKING_BYTES) // max(1, kv_bytes_per_token)
+def measured_kv_tokens(
+    free_bytes: int, kv_bytes_per_token: int, score_bytes_per_token: int = 0, context_tokens: int = 0
+) -> int:
+    """Positions that fit into what is free after the load, tokens; never negative.
+
+    score_bytes_per_token: what one prompt piece's attention scores take against each position of its own conversation.
+    One piece is computed at a time, so room is kept for the longest conversation's: context_tokens, or all that fits.
+    """
+    room_bytes = max(0, int(free_bytes * SHARE_OF_FREE) - WORKING_BYTES)
+    tokens = room_bytes // max(1, kv_bytes_per_token + score_bytes_per_token)
+    if tokens <= context_tokens or not score_bytes_per_token:
+        return tokens
+    return (room_bytes - score_bytes_per_token * context_tokens) // max(1, kv_bytes_per_token)
 
 
 @dataclass

@@ -59,8 +59,19 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
     on_progress("warm-up", 1, 1)
     if request.spec.measure_step_costs:
         log_step_costs(model, layers, request.spec)
-    free_bytes = _free_bytes(request.device or "cpu")
-    return BuiltSlice(model, layers, measured_kv_tokens(free_bytes, model.kv_bytes_per_token))
+    kv_tokens = measured_kv_tokens(
+        _free_bytes(request.device or "cpu"),
+        model.kv_bytes_per_token,
+        _score_bytes_per_token(request, config),
+        request.spec.context_tokens,
+    )
+    return BuiltSlice(model, layers, kv_tokens)
+
+
+def _score_bytes_per_token(request: stage_rpc.LoadRequest, config: dict) -> int:
+    """Attention scores of one prompt piece against one position, in bytes: a float for each head and row."""
+    piece_tokens = request.prefill_chunk_tokens or request.spec.context_tokens
+    return piece_tokens * int(config.get("num_attention_heads", 1)) * 4
 
 
 def _read_config(model_dir: Path) -> dict:
