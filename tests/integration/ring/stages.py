@@ -46,17 +46,18 @@ class StageRing:
         self._count = stages
         self._chunk = chunk
         self._placement = placement
+        self._files: dict[str, str] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "StageRing":
-        files = split_tensors(self._model_dir, self._scratch / "tensors")
+        self._files = split_tensors(self._model_dir, self._scratch / "tensors")
         relay = make_server(FRAME_BYTES_MAX + 2**16)
         relay_pb2_grpc.add_RelayServicer_to_server(RelayServicer(), relay)
         self.relay_address = f"127.0.0.1:{listen(relay, '127.0.0.1:0')}"
         await relay.start()
         self._stack.push_async_callback(relay.stop, 0)
         self.stages = list(await asyncio.gather(*(self._start(index) for index in range(self._count))))
-        await asyncio.gather(*(self._load(index, files) for index in range(self._count)))
+        await asyncio.gather(*(self._load(index) for index in range(self._count)))
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -65,6 +66,12 @@ class StageRing:
                 stage.process.kill()
             await stage.process.wait()
         await self._stack.aclose()
+
+    async def replace(self, index: int) -> None:
+        """Start and load a stage anew whose process has ended; the others stay, unwired until the next epoch."""
+        await self.stages[index].process.wait()
+        self.stages[index] = await self._start(index)
+        await self._load(index)
 
     async def wire(self, route: stage_pb2.Route) -> list[rpc.WireResponse]:
         """Join the next epoch on every stage at once."""
@@ -104,7 +111,7 @@ class StageRing:
         return await self.stages[index].stub.GetStatus(rpc.GetStatusRequest(), timeout=10)
 
     async def _start(self, index: int) -> RunningStage:
-        socket = self._scratch / f"{index}.sock"
+        socket = self._scratch / f"{index}-{self.epoch}.sock"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "swarm_stage", "serve", "--socket", str(socket)),
             stdin=asyncio.subprocess.PIPE,
@@ -116,7 +123,7 @@ class StageRing:
             await channel.channel_ready()
         return RunningStage(process, stage_pb2_grpc.StageStub(channel))
 
-    async def _load(self, index: int, files: dict[str, str]) -> None:
+    async def _load(self, index: int) -> None:
         config = json.loads((self._model_dir / "config.json").read_text())
         layers = config["num_hidden_layers"]
         start, stop = layers * index // self._count, layers * (index + 1) // self._count
@@ -136,7 +143,7 @@ class StageRing:
         request = rpc.LoadRequest(
             spec=spec,
             model_dir=str(self._model_dir),
-            tensor_files=_slice_files(files, start, stop, layers, bool(config.get("tie_word_embeddings"))),
+            tensor_files=_slice_files(self._files, start, stop, layers, bool(config.get("tie_word_embeddings"))),
             device="cpu",
             threads=1,
             prefill_chunk_tokens=self._chunk,

@@ -103,17 +103,22 @@ async def test_a_caller_who_leaves_stops_every_stage_within_two_tokens(llama, ri
 
 
 @pytest.mark.parametrize("killed", [0, 1, 2])
-async def test_a_killed_stage_ends_the_reply_with_an_error_and_every_neighbour_lives(llama, tmp_path, killed):
-    async with StageRing(llama, tmp_path, 3) as ring:
-        await ring.wire(DIRECT)
-        call = ring.generate(greedy(prompt_of(5), 400))
-        await call.read()
-        ring.stages[killed].process.send_signal(signal.SIGKILL)
-        ending = await ending_of(call)
+async def test_a_killed_stage_ends_the_reply_with_an_error_and_its_neighbours_join_another(llama, rings, killed):
+    expected = reference_greedy(llama, prompt_of(9), 8)
+    ring = await rings(3)
+    await ring.wire(DIRECT)
+    call = ring.generate(greedy(prompt_of(5), 400))
+    await call.read()
+    ring.stages[killed].process.send_signal(signal.SIGKILL)
+    ending = await ending_of(call)
 
-        assert ending in (reason_pb2.REASON_LINK_BROKEN, grpc.StatusCode.UNAVAILABLE)
-        for index in {0, 1, 2} - {killed}:
-            await until(lambda index=index: has_no_session(ring, index))
+    assert ending in (reason_pb2.REASON_LINK_BROKEN, grpc.StatusCode.UNAVAILABLE)
+    for index in {0, 1, 2} - {killed}:
+        await until(lambda index=index: has_no_session(ring, index))
+        assert ring.stages[index].process.returncode is None
+    await ring.replace(killed)
+    assert all(response.connected for response in await ring.wire(DIRECT))
+    assert await ring.greedy(prompt_of(9), 8) == expected
 
 
 async def test_a_broken_ring_works_again_in_its_next_epoch(llama, rings):
@@ -130,17 +135,19 @@ async def test_a_broken_ring_works_again_in_its_next_epoch(llama, rings):
     assert await ring.greedy(prompt_of(9), 8) == expected
 
 
-async def test_a_link_fault_is_told_with_its_epoch(llama, tmp_path):
-    async with StageRing(llama, tmp_path, 2) as ring:
-        await ring.wire(DIRECT)
-        watching = ring.stages[0].stub.WatchFaults(rpc.WatchFaultsRequest(), timeout=30)
-        reading = asyncio.ensure_future(watching.read())
-        await ring.status(0)
-        await asyncio.sleep(0.1)  # the watch is a stream without an answer of its own to wait for
-        ring.stages[1].process.kill()
-        fault = await reading
+async def test_a_link_fault_is_told_with_its_epoch(rings):
+    ring = await rings(2)
+    await ring.wire(DIRECT)
+    watching = ring.stages[0].stub.WatchFaults(rpc.WatchFaultsRequest(), timeout=30)
+    reading = asyncio.ensure_future(watching.read())
+    await ring.status(0)
+    await asyncio.sleep(0.1)  # the watch is a stream without an answer of its own to wait for
+    ring.stages[1].process.kill()
+    fault = await reading
+    watching.cancel()
+    await ring.replace(1)
 
-    assert (fault.kind, fault.epoch) == ("link", 1)
+    assert (fault.kind, fault.epoch) == ("link", ring.epoch)
 
 
 async def test_an_unreachable_next_stage_is_an_answer_that_names_the_address(llama, rings):

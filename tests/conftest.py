@@ -1,0 +1,13 @@
+"""What every test runs under, whichever and however many beside it. No fixtures: those live beside their tests."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Tests run in two processes on two cores, many of them before processes of their own: a second thread for matrices
+# this small only waits for its turn. Before torch is imported, here and in what the tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says how busy the machine is, nothing about the code.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
