@@ -54,26 +54,26 @@ class LeanLayer:
         qk = torch.addcmul(qk * cos_N1E, qk.roll(self.head_dim // 2, -1), sin_N1E)
         return qk[:, : self.query_heads], qk[:, self.query_heads :], qkv[:, self.query_heads + self.kv_heads :]
 
-    def attend_one(self, q_HE: torch.Tensor, k_KLE: torch.Tensor, v_KLE: torch.Tensor) -> torch.Tensor:
-        """One position over all that is held: [H * E]. Keys and values are read where they lie, never repeated."""
+    def attend_one(self, q_1HE: torch.Tensor, k_1KLE: torch.Tensor, v_1KLE: torch.Tensor) -> torch.Tensor:
+        """One position over all that is held: [1, H * E]. Keys and values are read where they lie, never repeated."""
         if not self._is_grouped:
-            return self.attend_many(q_HE[None], k_KLE, v_KLE, None, is_causal=False)[0]
-        q_1KGE = q_HE.reshape(1, self.kv_heads, -1, self.head_dim)
-        return F.scaled_dot_product_attention(q_1KGE, k_KLE[None], v_KLE[None], scale=self.scaling).reshape(-1)
+            return self.attend_many(q_1HE, k_1KLE, v_1KLE, None, is_causal=False)
+        q_1KGE = q_1HE.view(1, self.kv_heads, -1, self.head_dim)
+        return F.scaled_dot_product_attention(q_1KGE, k_1KLE, v_1KLE, scale=self.scaling).reshape(1, -1)
 
     def attend_many(
         self,
         q_NHE: torch.Tensor,
-        k_KLE: torch.Tensor,
-        v_KLE: torch.Tensor,
+        k_1KLE: torch.Tensor,
+        v_1KLE: torch.Tensor,
         mask_NL: torch.Tensor | None,
         is_causal: bool,
     ) -> torch.Tensor:
         """Consecutive positions of one session, [N, H * E]. is_causal: nothing was held before them, and no mask."""
         out_1HNE = F.scaled_dot_product_attention(
             q_NHE.transpose(0, 1)[None],
-            k_KLE[None],
-            v_KLE[None],
+            k_1KLE,
+            v_1KLE,
             attn_mask=mask_NL,
             is_causal=is_causal,
             scale=self.scaling,

@@ -84,13 +84,11 @@ class LeanSlice(SliceModel):
         cos, sin = self._angles(torch.arange(pos, stop, device=self.device))
         cache.reserve(stop)
         mask = _causal_mask(positions, pos, self.device) if positions > 1 and pos else None
-        for index, layer in enumerate(self._layers):
+        for layer, (new_k, new_v, *held) in zip(self._layers, cache.rows(pos, stop), strict=True):
             q, k, v = layer.project(hidden_TD, cos, sin)
-            cache.k[index, :, pos:stop], cache.v[index, :, pos:stop] = k.transpose(0, 1), v.transpose(0, 1)
-            held = cache.k[index, :, :stop], cache.v[index, :, :stop]
-            attended = (
-                layer.attend_one(q[0], *held)[None] if positions == 1 else layer.attend_many(q, *held, mask, pos == 0)
-            )
+            new_k.copy_(k.transpose(0, 1))
+            new_v.copy_(v.transpose(0, 1))
+            attended = layer.attend_one(q, *held) if positions == 1 else layer.attend_many(q, *held, mask, pos == 0)
             hidden_TD = layer.finish(hidden_TD, attended)
         cache.length = stop
         return self._normed(hidden_TD)[None]
@@ -106,14 +104,15 @@ class LeanSlice(SliceModel):
         for cache, pos in zip(held, positions, strict=True):
             cache.reserve(pos + 1)
         hidden_BD = hidden_B1D[:, 0]
-        for index, layer in enumerate(self._layers):
-            q, k, v = layer.project(hidden_BD, cos, sin)
+        rows = [cache.rows(pos, pos + 1) for cache, pos in zip(held, positions, strict=True)]
+        for layer, *sessions in zip(self._layers, *rows, strict=True):
+            q, k, v = (parts.split(1) for parts in layer.project(hidden_BD, cos, sin))
             attended = []
-            for row, (cache, pos) in enumerate(zip(held, positions, strict=True)):
-                keys, values = cache.k[index], cache.v[index]
-                keys[:, pos], values[:, pos] = k[row], v[row]
-                attended.append(layer.attend_one(q[row], keys[:, : pos + 1], values[:, : pos + 1]))
-            hidden_BD = layer.finish(hidden_BD, torch.stack(attended))
+            for q_1HE, k_1KE, v_1KE, (new_k, new_v, *kept) in zip(q, k, v, sessions, strict=True):
+                new_k.copy_(k_1KE.transpose(0, 1))
+                new_v.copy_(v_1KE.transpose(0, 1))
+                attended.append(layer.attend_one(q_1HE, *kept))
+            hidden_BD = layer.finish(hidden_BD, torch.cat(attended))
         for cache, pos in zip(held, positions, strict=True):
             cache.length = pos + 1
         return self._normed(hidden_BD)[:, None]
