@@ -20,9 +20,11 @@ from swarm_cli.inference import (
     Reply,
     SeedOption,
     TemperatureOption,
+    TimingOption,
     follow_reply,
     generation_of,
     print_part,
+    show_timing,
 )
 from swarm_cli.leader import Leader
 from swarm_cli.terminal import err
@@ -38,6 +40,7 @@ def chat_command(
     temperature: TemperatureOption = TEMPERATURE,
     seed: SeedOption = None,
     system: Annotated[str, typer.Option("--system", help="A system message to begin with.")] = "",
+    timing: TimingOption = False,
     leader: LeaderOption = None,
 ) -> None:
     """Chat in the terminal: Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /quit ends."""
@@ -55,13 +58,15 @@ def chat_command(
             # An unknown model or a leader that is not there is told before the first question.
             request = models_pb2.GetModelRequest(model_id=model_id)
             runner.run(connection.ask(connection.models.GetModel, request))
-            talk(runner, connection, model_id, settings)
+            talk(runner, connection, model_id, settings, timing)
         finally:
             runner.run(connection.close())
 
 
-def talk(runner: asyncio.Runner, leader: Leader, model_id: str, conversation: generation_pb2.Generation) -> None:
-    """Ask and answer until the end of input, /quit, or Ctrl-C at the prompt."""
+def talk(
+    runner: asyncio.Runner, leader: Leader, model_id: str, conversation: generation_pb2.Generation, timing: bool
+) -> None:
+    """Ask and answer until the end of input, /quit, or Ctrl-C at the prompt. timing: tell it of each reply."""
     if sys.stdin.isatty():
         keys = "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /quit ends."
         err().print(f"{model_id}: {keys}", markup=False)
@@ -69,25 +74,30 @@ def talk(runner: asyncio.Runner, leader: Leader, model_id: str, conversation: ge
         if not line:
             continue
         conversation.chat.messages.add(role="user", content=line)
-        answer = answer_once(runner, leader, model_id, conversation)
-        if answer:
-            conversation.chat.messages.add(role="assistant", content=answer)
+        reply = answer_once(runner, leader, model_id, conversation)
+        if timing:
+            show_timing(reply)
+        if reply.text:
+            conversation.chat.messages.add(role="assistant", content=reply.text)
         else:
             del conversation.chat.messages[-1]  # a question without an answer would put two user turns in a row
 
 
-def answer_once(runner: asyncio.Runner, leader: Leader, model_id: str, conversation: generation_pb2.Generation) -> str:
+def answer_once(
+    runner: asyncio.Runner, leader: Leader, model_id: str, conversation: generation_pb2.Generation
+) -> Reply:
     """One reply on stdout. A failure is told and the chat goes on; Ctrl-C keeps what came so far."""
     reply = Reply()
     try:
         runner.run(follow_reply(leader, model_id, conversation, print_part, reply))
     except KeyboardInterrupt:
-        sys.stdout.write(" [stopped]")
+        print_part(" [stopped]" if reply.parts else "[stopped]")
     except SwarmError as error:
+        print_part("\n")
         err().print(f"error: {words_of(error)}", style="red", markup=False)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
-    return reply.text
+        return reply
+    print_part("\n")
+    return reply
 
 
 def read_line() -> str | None:

@@ -1,6 +1,7 @@
 """`swarm infer` and one reply of a chat: text to stdout as it comes."""
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,22 +14,27 @@ from swarm_core.errors import BadRequest, SwarmError
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
-from swarm_cli.terminal import json_of, print_json
+from swarm_cli.progress import REPEAT_S, noticing
+from swarm_cli.reply_view import standing_text, timing_view
+from swarm_cli.terminal import err, json_of, print_json
 
 MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to generate.")]
 TEMPERATURE = 0.0  # at 0.2 the small model that comes along answers in another language every second time
 REPLY_TOKENS = 512  # a greedy reply of a small model may run in circles; --max-tokens lets it
 TemperatureOption = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=2**64 - 1, help="The same seed draws the same.")]
+TimingOption = Annotated[bool, typer.Option("--timing", help="Tell on stderr where the time of a reply went.")]
+QUIET_S = 2.0  # a reply that begins sooner needs no words about its beginning
 
 
 @dataclass
 class Reply:
-    """A reply so far. done: the closing event, absent until it came."""
+    """A reply so far. done: the closing event, absent until it came. took_ms: from asking to that."""
 
     request_id: str = ""
     parts: list[str] = field(default_factory=list)
     done: generation_pb2.GenerationEvent.Done | None = None
+    took_ms: float = 0.0
 
     @property
     def text(self) -> str:
@@ -43,7 +49,14 @@ def infer_command(
     max_tokens: MaxTokensOption = REPLY_TOKENS,
     temperature: TemperatureOption = TEMPERATURE,
     seed: SeedOption = None,
+    min_tokens: Annotated[
+        int, typer.Option("--min-tokens", min=0, help="The model does not end its turn before so many tokens.")
+    ] = 0,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on past the end of the model's turn, to --max-tokens.")
+    ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
+    timing: TimingOption = False,
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -52,17 +65,29 @@ def infer_command(
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text:
         raise BadRequest("the prompt is empty; give a text, or - with text on stdin", field="prompt")
+    if max_tokens is not None and min_tokens > max_tokens:
+        words = f"--min-tokens {min_tokens} is more than --max-tokens {max_tokens}; raise the one or lower the other"
+        raise BadRequest(words, field="min_tokens")
     generation = generation_of(max_tokens, temperature, seed)
+    generation.new_tokens_min, generation.ignore_eos = min_tokens, ignore_eos
     if raw:
         generation.prompt = text
     else:
         generation.chat.messages.add(role="user", content=text)
-    show: Callable[[str], None] = (lambda part: None) if json or context.as_json else print_part
-    reply = context.run(leader, lambda to: follow_reply(to, model_id, generation, show))
-    if json or context.as_json:
+    as_json = json or context.as_json
+    show: Callable[[str], None] = (lambda part: None) if as_json else print_part
+    reply = Reply()
+    try:
+        context.run(leader, lambda to: follow_reply(to, model_id, generation, show, reply))
+    finally:
+        if reply.parts and not as_json:
+            print_part("\n")  # also before the words of a failure in the middle
+    if as_json:
         print_json({"request_id": reply.request_id, "text": reply.text, "done": json_of(reply.done)})
-    else:
-        sys.stdout.write("\n")
+    elif not reply.parts:
+        print_part("\n")
+    if timing:
+        show_timing(reply)
 
 
 def generation_of(max_tokens: int | None, temperature: float | None, seed: int | None) -> generation_pb2.Generation:
@@ -77,6 +102,12 @@ def print_part(part: str) -> None:
     sys.stdout.flush()
 
 
+def show_timing(reply: Reply) -> None:
+    """Where the time of a whole reply went, on stderr: stdout is the reply alone."""
+    if reply.done is not None:
+        err().print(timing_view(reply.done, reply.took_ms), markup=False)
+
+
 async def follow_reply(
     leader: Leader,
     model_id: str,
@@ -86,18 +117,30 @@ async def follow_reply(
 ) -> Reply:
     """One reply, each part handed to `show` as it comes; `reply`, when given, holds what came also after a cancel.
 
-    Cancelling ends the session on every stage. Raises SwarmError.
+    Until its first token stderr says what is being waited for. Cancelling leaves the queue, or ends the session on
+    every stage. Raises SwarmError.
     """
     reply = reply if reply is not None else Reply()
+    asked_s = time.monotonic()
     request = inference_pb2.GenerateRequest(model_id=model_id, generation=generation)
     answers = leader.follow(leader.inference.Generate, request, leader.config.reply_timeout_s)
-    async with aclosing(answers):
+    async with noticing() as notice, aclosing(answers):
+        notice.begin("waiting for the leader to answer", QUIET_S, REPEAT_S)
         async for answer in answers:
             reply.request_id = answer.request_id
-            if answer.event.HasField("tokens") and answer.event.tokens.text:
-                reply.parts.append(answer.event.tokens.text)
-                show(answer.event.tokens.text)
-            elif answer.event.HasField("done"):
-                reply.done = answer.event.done
-                return reply
+            event = answer.event
+            match event.WhichOneof("event"):
+                case "queued":
+                    notice.change(standing_text(event.queued))
+                case "started":
+                    notice.begin(f"computing the prompt, {event.started.prompt_tokens:,} tokens", QUIET_S, REPEAT_S)
+                case "tokens":
+                    notice.clear()
+                    if event.tokens.text:
+                        reply.parts.append(event.tokens.text)
+                        show(event.tokens.text)
+                case "done":
+                    reply.done = event.done
+                    reply.took_ms = (time.monotonic() - asked_s) * 1e3
+                    return reply
     raise SwarmError("the reply ended without its last event; see the leader's log")

@@ -1,6 +1,6 @@
 """The leader as the commands see it: stubs, a deadline on every call, errors as SwarmErrors. Shows nothing."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Any
 
@@ -53,7 +53,7 @@ class Leader:
         except grpc.aio.AioRpcError as call:
             raise failure_of(call, self.address) from None
 
-    async def follow(self, method: Callable[..., Any], request: Message, timeout_s: float) -> AsyncIterator[Any]:
+    async def follow(self, method: Callable[..., Any], request: Message, timeout_s: float) -> AsyncGenerator[Any, None]:
         """Answers as they come; leaving the loop cancels the call. Raises SwarmError."""
         call = method(request, timeout=timeout_s)
         try:

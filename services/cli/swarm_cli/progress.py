@@ -1,6 +1,9 @@
 """Progress of long steps on stderr: bars on a terminal, plain lines with elapsed seconds elsewhere. Decides nothing."""
 
+import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Protocol
 
@@ -10,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from swarm_cli.terminal import err
 
 REPEAT_S = 5.0  # a line per step and this often while it lasts: alive, and not a flood in a log file
+TICK_S = 0.25  # how late a second that passed may be seen
 
 
 class Steps(Protocol):
@@ -97,3 +101,81 @@ class LineSteps:
 def share_of(done: int, total: int) -> str:
     """ "42 %", or nothing while the total is unknown or the step is a single one."""
     return f"{min(100, 100 * done // total)} %" if total > 1 else ""
+
+
+class Notice:
+    """What a reply waits for, and since when: one line that replaces itself and is wiped away at the end.
+
+    Where no line can be replaced, a line for each change.
+    """
+
+    def __init__(self, console: Console, now_s: Callable[[], float] = time.monotonic) -> None:
+        """now_s: a monotonic clock."""
+        self._console = console
+        self._replaces = console.is_terminal and not console.is_dumb_terminal
+        self._now_s = now_s
+        self._words = ""
+        self._began_s = self._due_s = now_s()
+        self._every_s = float("inf")
+        self._drawn = ""
+
+    def begin(self, words: str, after_s: float, every_s: float) -> None:
+        """Wait for something new; its seconds count from here.
+
+        after_s: a wait that is over by then is never mentioned. every_s: how often a line is said again where it
+        cannot be replaced.
+        """
+        self.clear()
+        self._words, self._began_s, self._every_s = words, self._now_s(), every_s
+        self._due_s = self._began_s + after_s
+
+    def change(self, words: str) -> None:
+        """The same wait in other words, at once; said once where it cannot be replaced."""
+        if words != self._words:
+            self._words, self._due_s, self._every_s = words, self._now_s(), float("inf")
+            self.draw()
+
+    def clear(self) -> None:
+        """The wait is over."""
+        self._words = ""
+        if self._drawn:
+            self._write("\r\x1b[2K")
+            self._drawn = ""
+
+    def draw(self) -> None:
+        """Bring what is seen up to date."""
+        now_s = self._now_s()
+        if not self._words or now_s < self._due_s:
+            return
+        line = f"{self._words} ({now_s - self._began_s:.0f} s)"
+        if not self._replaces:
+            self._due_s = now_s + self._every_s
+            self._write(f"{line}\n")
+            return
+        line = line[: self._console.width - 1]
+        if line != self._drawn:
+            self._drawn = line
+            self._write(f"\r\x1b[2K{line}")
+
+    def _write(self, characters: str) -> None:
+        """Past rich, which would wrap the line and not know that another replaces it."""
+        self._console.file.write(characters)
+        self._console.file.flush()
+
+
+@asynccontextmanager
+async def noticing() -> AsyncIterator[Notice]:
+    """A notice on stderr whose seconds run on by themselves; wiped away at the end, however that comes."""
+    notice = Notice(err())
+
+    async def run_on() -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            notice.draw()
+
+    clock = asyncio.create_task(run_on())
+    try:
+        yield notice
+    finally:
+        clock.cancel()
+        notice.clear()

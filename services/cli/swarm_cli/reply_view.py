@@ -1,0 +1,77 @@
+"""How one reply looks from outside: where it stands while it waits, and where its time went. Pure."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from silentswarm.core.v1 import generation_pb2
+
+from swarm_cli.performance_view import ms_text
+from swarm_cli.terminal import table_of
+
+
+def standing_text(queued: generation_pb2.GenerationEvent.Queued) -> str:
+    """Where a request that waits stands, and what it waits for."""
+    place = "next" if queued.position <= 1 else ordinal(queued.position)
+    words = f"waiting: {place} in line" + (f"; {queued.reason}" if queued.reason else "")
+    return "".join(each if each.isprintable() else " " for each in words)  # it is to stay one line
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+def timing_view(done: generation_pb2.GenerationEvent.Done, took_ms: float) -> RenderableType:
+    """Every part of a reply's time; the column "IN ALL" adds up to its last row.
+
+    took_ms: from asking to the last event, on the clock of the one who asked.
+    """
+    table = table_of("WHERE THE TIME WENT", "EACH", "IN ALL", "SHARE")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, each_ms, all_ms in [*_parts(done, took_ms), ("in all", None, took_ms)]:
+        each = "" if each_ms is None else ms_text(each_ms)
+        table.add_row(escape(name), each, ms_text(all_ms), f"{all_ms / took_ms:.0%}" if took_ms else "")
+    return Group(table, *_beside(done))
+
+
+def _parts(done: generation_pb2.GenerationEvent.Done, took_ms: float) -> Iterator[tuple[str, float | None, float]]:
+    """What a part is called, its mean per token where it has one, and all of it, in ms; in the order of time."""
+    timing, decoded = done.timing, _decoded(done)
+    known_ms = timing.queue_ms + timing.prefill_ms + timing.decode_ms
+    total_ms = timing.total_ms or known_ms  # a stage that does not measure the whole says 0
+    yield "before and after stage 0: the leader's queue, links", None, max(0.0, took_ms - total_ms)
+    yield "template and tokeniser", None, timing.tokenize_ms
+    yield "waiting for a start at stage 0", None, max(0.0, timing.queue_ms - timing.tokenize_ms)
+    yield "prompt, to the first token", None, timing.prefill_ms
+    if decoded:
+        for index, each_ms in enumerate(timing.stage_ms):
+            yield f"tokens after it: stage {index}", each_ms, each_ms * decoded
+        route = f" ({timing.route})" if timing.route else ""
+        for name, each_ms in (
+            ("sampling", timing.sample_ms),
+            ("waiting for busy stages", timing.wait_ms),
+            (f"links{route}", timing.link_ms),
+        ):
+            yield f"tokens after it: {name}", each_ms, each_ms * decoded
+    yield "last of the text", None, max(0.0, total_ms - known_ms)
+
+
+def _beside(done: generation_pb2.GenerationEvent.Done) -> Iterator[str]:
+    """What is no part of the sum."""
+    timing, decoded = done.timing, _decoded(done)
+    prompt = f"prompt of {done.prompt_tokens:,} tokens"
+    if timing.prefill_stage_ms:
+        stages = [f"stage {index} {ms_text(each_ms)}" for index, each_ms in enumerate(timing.prefill_stage_ms)]
+        prompt += f": {', '.join(stages)}, at the same time where they can"
+    yield prompt
+    if decoded and timing.decode_ms:
+        speed = f"{decoded:,} tokens after the first: {decoded / timing.decode_ms * 1000:.1f} tokens/s"
+        yield f"{speed}, {timing.batch_mean:.1f} replies a step" if timing.batch_mean else speed
+
+
+def _decoded(done: generation_pb2.GenerationEvent.Done) -> int:
+    """Tokens behind the first, which the prompt brings."""
+    return max(0, done.completion_tokens - 1)
