@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
+from swarm_core.errors import FellowLost
 
 from tests.integration.gateway.scripted_leader import WAIT_S, done, started, tokens
 
@@ -58,6 +60,46 @@ async def test_a_reader_that_does_not_read_is_dropped(start_gateway):
     writer.close()
     # What was made without a reader is bounded by the buffers in between, not by time.
     assert sent * 50_000 < 64 * 2**20
+
+
+async def test_a_reader_that_does_not_read_is_dropped_also_when_the_reply_fails(start_gateway):
+    """The last words of a failure find no room, and nothing else is written whose end could be waited for."""
+    gateway = await start_gateway(write_timeout_s=0.3)
+
+    def unsent_bytes() -> int:
+        return max(one.transport.get_write_buffer_size() for one in gateway.runner.server.connections if one.transport)
+
+    async def script(request):
+        yield started()
+        while not unsent_bytes():
+            yield tokens("z" * 50_000)
+            await asyncio.sleep(0.005)
+        while unsent_bytes() <= 2**16:  # from here on a write that has its end waited for waits
+            yield tokens("z" * 4_000)
+            await asyncio.sleep(0.005)
+        raise FellowLost("anna is gone")
+
+    gateway.leader.scripts["tiny"] = script
+    host, port = gateway.url.removeprefix("http://").split(":")
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+    peer.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(peer, (host, int(port)))
+    body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with peer:
+        await asyncio.get_running_loop().sock_sendall(peer, head.encode() + body)
+        await asyncio.wait_for(gateway.leader.ended.wait(), 10)
+
+        async with asyncio.timeout(5):
+            while b"http_requests_in_flight 1.0" not in await scraped(gateway):  # the scrape itself
+                await asyncio.sleep(0.05)
+
+
+async def scraped(gateway) -> bytes:
+    """The gateway's figures."""
+    async with gateway.client.get(f"{gateway.url}/metrics") as response:
+        return await response.read()
 
 
 async def test_a_slow_reader_slows_the_leader_and_gets_everything(start_gateway):

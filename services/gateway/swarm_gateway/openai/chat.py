@@ -84,25 +84,39 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         stream = EventStream(request, self._config.keep_alive_s, self._config.write_timeout_s)
         try:
-            # Nothing is said before the reply starts, so that a refusal is a plain 4xx or 5xx; but a wait that lasts
-            # longer than the reader and the proxies between should endure silence opens the stream.
             with stream.watched():
-                event = await next_event(events)
-                while event.HasField("queued"):
-                    await stream.stand(shapes.standing(event.queued))
-                    event = await next_event(events)
-                await stream.open()
-                with self._metrics.streams.track_inprogress():
-                    await _relay(stream, names, chat, event, events, meter)
+                try:
+                    await self._say_reply(stream, names, chat, events, meter)
+                except (SwarmError, HttpProblem) as error:
+                    if not stream.is_open:
+                        raise
+                    meter.failed()
+                    await _say_failure(stream, names, error)
         except ReaderGone as gone:
             meter.gone()
             log.info("reader gone", completion=names.completion_id, why=str(gone))
-        except (SwarmError, HttpProblem) as error:
-            if not stream.is_open:
-                raise
-            meter.failed()
-            await _say_failure(stream, names, error)
         return stream.response
+
+    async def _say_reply(
+        self,
+        stream: EventStream,
+        names: shapes.ReplyNames,
+        chat: ChatRequest,
+        events: GenerateEvents,
+        meter: ReplyMeter,
+    ) -> None:
+        """One reply, whole. Raises SwarmError, HttpProblem, ReaderGone.
+
+        Nothing is said before it starts, so that a refusal is a plain 4xx or 5xx; but a wait that lasts longer than the
+        reader and the proxies between should endure silence opens the stream.
+        """
+        event = await next_event(events)
+        while event.HasField("queued"):
+            await stream.stand(shapes.standing(event.queued))
+            event = await next_event(events)
+        await stream.open()
+        with self._metrics.streams.track_inprogress():
+            await _relay(stream, names, chat, event, events, meter)
 
 
 async def _relay(
@@ -147,11 +161,11 @@ async def next_event(events: GenerateEvents) -> Event:
 
 
 async def _say_failure(stream: EventStream, names: shapes.ReplyNames, error: SwarmError | HttpProblem) -> None:
-    """A failure after the start: an error event and the end, without [DONE], which would mean success."""
+    """A failure after the start: an error event and the end, without [DONE], which would mean success.
+
+    Raises ReaderGone.
+    """
     log.warning("reply failed", completion=names.completion_id, why=str(error))
-    try:
-        problem = error.problem if isinstance(error, HttpProblem) else problem_of(error)
-        await stream.send_framed(frames.event_of(error_document(problem)))
-        await stream.close()
-    except ReaderGone as gone:
-        log.info("reader gone", completion=names.completion_id, why=str(gone))
+    problem = error.problem if isinstance(error, HttpProblem) else problem_of(error)
+    await stream.send_framed(frames.event_of(error_document(problem)))
+    await stream.close()

@@ -47,29 +47,36 @@ class RestHandlers:
         """Every message as one event; a failure after the start is an `event: error`, and the end."""
         stream = EventStream(request, self._config.keep_alive_s, self._config.write_timeout_s)
         try:
-            # A refusal comes at once and can then still be a plain reply; a long silence becomes a stream.
             with stream.watched():
-                message = await events.read()
-                await stream.open()
-                while message is not None:
-                    await stream.send(answer_json(message).decode())
-                    message = await events.read()
-                await stream.close()
+                try:
+                    await _relay(stream, events)
+                except (SwarmError, HttpProblem) as error:
+                    if not stream.is_open:
+                        raise
+                    await _say_failure(stream, error)
         except ReaderGone as gone:
             log.info("reader gone", path=request.path, why=str(gone))
-        except (SwarmError, HttpProblem) as error:
-            if not stream.is_open:
-                raise
-            await self._say_failure(stream, error)
         return stream.response
 
-    async def _say_failure(self, stream: EventStream, error: SwarmError | HttpProblem) -> None:
-        problem = error.problem if isinstance(error, HttpProblem) else problem_of(error)
-        try:
-            await stream.send(json.dumps(error_document(problem, with_metadata=True)), event="error")
-            await stream.close()
-        except ReaderGone as gone:
-            log.info("reader gone", why=str(gone))
+
+async def _relay(stream: EventStream, events: Events[Message]) -> None:
+    """A refusal comes at once and can then still be a plain reply; a long silence becomes a stream.
+
+    Raises SwarmError, HttpProblem, ReaderGone.
+    """
+    message = await events.read()
+    await stream.open()
+    while message is not None:
+        await stream.send(answer_json(message).decode())
+        message = await events.read()
+    await stream.close()
+
+
+async def _say_failure(stream: EventStream, error: SwarmError | HttpProblem) -> None:
+    """The last event of a stream that broke off. Raises ReaderGone."""
+    problem = error.problem if isinstance(error, HttpProblem) else problem_of(error)
+    await stream.send(json.dumps(error_document(problem, with_metadata=True)), event="error")
+    await stream.close()
 
 
 def _status(answer: Message) -> int:
