@@ -119,9 +119,23 @@ def test_a_ring_of_another_length_begins_a_new_split():
 
 def test_a_reply_of_one_token_has_no_decode_to_average():
     window = Performance(START_S)
-    window.complete(START_S, 1, 1, SPLIT)
+    window.complete(START_S, 1, 1, replace(SPLIT, stage_ms=()))
 
-    assert window.figures(START_S).split.stage_ms == (0.0, 0.0)
+    split = window.figures(START_S).split
+
+    assert (split.prefill_ms, split.stage_ms, split.link_ms) == (100.0, (), 0.0)
+
+
+def test_a_reply_of_one_token_leaves_the_means_of_others_as_they_are():
+    """It went round the ring for its prompt only, so its stages say nothing of a decoded token."""
+    window = Performance(START_S)
+    window.complete(START_S, 1, 11, SPLIT)
+    window.complete(START_S, 1, 1, replace(SPLIT, stage_ms=(), prefill_ms=200.0))
+
+    split = window.figures(START_S).split
+
+    assert split.stage_ms == (pytest.approx(8.0), pytest.approx(6.0))
+    assert split.prefill_ms == pytest.approx(150.0)
 
 
 def test_what_is_older_than_the_window_falls_out():

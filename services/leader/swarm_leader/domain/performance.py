@@ -14,7 +14,8 @@ BUCKETS_MAX = int(WINDOW_S / BUCKET_S)  # 100 KiB a model
 class Split:
     """Where the time of replies went, in ms: per reply, or (stage to batch_mean) per decoded token.
 
-    In the figures of one reply, as its stage 0 measured them, and as means over many.
+    In the figures of one reply, as its stage 0 measured them, and as means over many. Of a reply of one token, which it
+    has from the prompt, all per token is 0 and stage_ms is empty.
     """
 
     queue_ms: float
@@ -104,7 +105,11 @@ class Performance:
         bucket.prompt_tokens += prompt_tokens
         bucket.generated_tokens += generated_tokens
         if split is not None:
-            self._add_split(bucket, split, max(0, generated_tokens - 1))
+            bucket.split_replies += 1
+            bucket.per_reply = _add(bucket.per_reply, [split.queue_ms, split.prefill_ms, split.detokenize_ms], 1)
+            # A reply of one token decoded none: its stages say nothing of how long that takes.
+            if split.stage_ms and generated_tokens > 1:
+                self._add_decode(bucket, split, generated_tokens - 1)
 
     def fail(self, now_s: float) -> None:
         """It failed, or was refused."""
@@ -159,13 +164,12 @@ class Performance:
             self._counted_s = start_s
             self._buckets.append(_Bucket(start_s))
 
-    def _add_split(self, bucket: _Bucket, split: Split, decoded: int) -> None:
-        """Add one reply's times to the sums. A ring of another length makes the old ones meaningless."""
+    def _add_decode(self, bucket: _Bucket, split: Split, decoded: int) -> None:
+        """Add one reply's times per token to the sums. A ring of another length makes the old ones meaningless."""
         if len(split.stage_ms) != self._stage_count:
             self._stage_count = len(split.stage_ms)
             for old in self._buckets:
-                old.split_replies, old.split_tokens, old.per_reply, old.per_token = 0, 0, [], []
-        reply = [split.queue_ms, split.prefill_ms, split.detokenize_ms]
+                old.split_tokens, old.per_token = 0, []
         token = [
             split.wait_ms,
             split.link_ms,
@@ -174,20 +178,19 @@ class Performance:
             split.batch_mean,
             *split.stage_ms,
         ]
-        bucket.split_replies += 1
         bucket.split_tokens += decoded
-        bucket.per_reply = _add(bucket.per_reply, reply, 1)
         bucket.per_token = _add(bucket.per_token, token, decoded)
 
     def _split(self) -> Split | None:
         replies = sum(bucket.split_replies for bucket in self._buckets)
         if not replies:
             return None
-        decoded = max(1, sum(bucket.split_tokens for bucket in self._buckets))
-        per_reply, per_token = [0.0] * 3, [0.0] * (5 + self._stage_count)
+        decoded = sum(bucket.split_tokens for bucket in self._buckets)
+        per_reply, per_token = [0.0] * 3, [0.0] * (5 + (self._stage_count if decoded else 0))
         for bucket in self._buckets:
             if bucket.split_replies:
                 per_reply = _add(per_reply, bucket.per_reply, 1 / replies)
+            if bucket.split_tokens:
                 per_token = _add(per_token, bucket.per_token, 1 / decoded)
         queue_ms, prefill_ms, detokenize_ms = per_reply
         wait_ms, link_ms, sample_ms, bytes_per_token, batch_mean, *stage_ms = per_token
