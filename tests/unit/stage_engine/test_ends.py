@@ -55,12 +55,11 @@ def test_an_end_that_waits_behind_batches_is_passed_on_before_they_are_computed(
 def test_a_first_frame_behind_which_its_end_waits_opens_nothing_and_cannot_be_replayed():
     ring = MemoryRing(2)
     ring.submit("a", PROMPT, new_tokens=50)
-    ring.submit("b", PROMPT, new_tokens=3)
-    ring.step(0), ring.step(0)
+    ring.step(0)
     first_frame = ring_pb2.FrameBatch.FromString(ring.links[1][0][0].SerializeToString())
     ring.cancel("a")
     ring.run()
-    assert ring.counters[1].requests == 1
+    assert ring.counters[1].requests == 0
     ring.deliver(1, first_frame)
     ring.run()
 
