@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.bench import arrivals, conditions, gateway, sleeping, smollm
+from tests.bench import arrivals, conditions, gateway, sleeping, smollm, variants
 from tests.bench.figures import Row, row_line, table
 from tests.bench.settings import Settings
 
@@ -29,11 +29,14 @@ BENCHES: dict[str, Bench] = {
     "decode": smollm.decode,
     "prefill": smollm.prefill,
     "two": smollm.two,
+    "even": smollm.even,
     "distance": smollm.distance,
     "gaps": arrivals.gaps,
     "fairness": arrivals.fairness,
     "gateway": gateway.gateway,
 }
+# Measured only when named: they answer a question of how to build, and have no target.
+ASIDE: dict[str, Bench] = {"variants": variants.variants}
 
 
 async def measure(names: list[str], settings: Settings) -> tuple[list[Row], list[str]]:
@@ -43,7 +46,7 @@ async def measure(names: list[str], settings: Settings) -> tuple[list[Row], list
     for name in names:
         before, started_s = conditions.load(), time.monotonic()
         try:
-            found = await BENCHES[name](settings)
+            found = await (BENCHES | ASIDE)[name](settings)
         except Exception as error:  # one bench that fails must not cost the others' figures
             print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             loads.append(f"{name}: FAILED, {type(error).__name__}: {error}")
@@ -58,7 +61,9 @@ async def measure(names: list[str], settings: Settings) -> tuple[list[Row], list
 def main() -> int:
     """Parse, measure, print, write. Returns 1 when a floor is not met or a bench failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="+", choices=[*BENCHES, "all"], metavar="NAME", help=", ".join(BENCHES))
+    parser.add_argument(
+        "names", nargs="+", choices=[*BENCHES, *ASIDE, "all"], metavar="NAME", help=", ".join((*BENCHES, *ASIDE))
+    )
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs per figure")
     parser.add_argument("--models-root", type=Path, default=ROOT / ".swarm" / "test-models")
     parser.add_argument("--out", type=Path, help="write the table here too")

@@ -15,7 +15,7 @@ import grpc
 from silentswarm.core.v1 import generation_pb2, stage_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc
 from silentswarm.stage.v1 import stage_pb2_grpc
-from swarm_core.slices import layer_of
+from swarm_core.slices import LayerRange, layer_of
 from swarm_rpc.channel import dial
 
 from tests.delaying_proxy import ProxyProcess
@@ -42,16 +42,21 @@ class Sleep:
 
 @dataclass(frozen=True)
 class RingPlan:
-    """A ring to start. cores: the core of each stage, empty for none; servable: None for sleeping stages."""
+    """A ring to start. servable: None for sleeping stages.
+
+    cores: the core of each stage, empty for none. cut: layers of each stage, empty for as many on each. is_variant: the
+    process runs as BENCH_* in env say (variant_stage).
+    """
 
     stages: int
     sleep: Sleep | None = None
     servable: Path | None = None
     cores: tuple[int, ...] = ()
+    cut: tuple[LayerRange, ...] = ()
     threads: int = 1
     piece_tokens: int = PIECE_TOKENS
     env: dict[str, str] = field(default_factory=dict)
-    module: str = "swarm_stage"
+    is_variant: bool = False
 
 
 @dataclass
@@ -137,7 +142,8 @@ async def start_ring(plan: RingPlan) -> AsyncIterator[BenchRing]:
 
 async def _start(plan: RingPlan, index: int, scratch: Path, stack: AsyncExitStack) -> BenchStage:
     socket = scratch / f"{index}.sock"
-    command = [sys.executable, "-m", plan.module, "serve", "--socket", str(socket)]
+    module = "tests.bench.variant_stage" if plan.is_variant else "swarm_stage"
+    command = [sys.executable, "-m", module, "serve", "--socket", str(socket)]
     if plan.sleep:
         sleep = plan.sleep
         command = [sys.executable, "-m", "tests.bench.sleeping_stage", "--socket", str(socket)]
@@ -159,6 +165,8 @@ async def _load(plan: RingPlan, index: int, stage: BenchStage, files: dict[str, 
     config = json.loads((plan.servable / "config.json").read_text()) if plan.servable else {}
     layers = config.get("num_hidden_layers", SLEEPING_LAYERS)
     start, stop = layers * index // plan.stages, layers * (index + 1) // plan.stages
+    if plan.cut:
+        start, stop = plan.cut[index].layer_start, plan.cut[index].layer_stop
     spec = stage_pb2.StageSpec(
         model_id="bench",
         placement_id="bench",

@@ -7,10 +7,7 @@ measured so on fewer cores than there are stages.
 """
 
 import argparse
-import asyncio
 import ctypes
-import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +20,8 @@ from swarm_core.slices import LayerRange
 from swarm_stage.__main__ import serve
 from swarm_stage.engine.steps import Outcome, Step
 from swarm_stage.serve.parent import die_with_parent
+
+from tests.bench import variant_stage
 
 VOCABULARY = 49_152
 PR_SET_TIMERSLACK = 29
@@ -134,9 +133,7 @@ def main() -> None:
     die_with_parent()
     # Sleeps end within microseconds of their time, not within the 50 the kernel allows itself.
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    asyncio.run(serve(options.socket, build))
-    sys.stdout.flush()
-    os._exit(0)
+    variant_stage.run(lambda: serve(options.socket, build))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ Pinning: stage i of a ring runs on core i; the reference of one thread on core 0
 the proxy and the relay are not pinned.
 """
 
-from tests.bench.figures import Pair, Row, Target, Unit, quantile
+from swarm_core.slices import LayerRange
+
+from tests.bench.cuts import even_cut, leader_cut, told
+from tests.bench.figures import NO_TARGET, Pair, Row, Target, Unit, quantile
 from tests.bench.reference_process import start_reference
 from tests.bench.ring import RingPlan, start_ring
 from tests.bench.settings import Settings
@@ -23,9 +26,9 @@ def one_stage(settings: Settings) -> RingPlan:
     return RingPlan(1, servable=settings.servable, cores=(0,))
 
 
-def two_stages(settings: Settings) -> RingPlan:
-    """Half the model on each core."""
-    return RingPlan(2, servable=settings.servable, cores=(0, 1))
+def two_stages(settings: Settings, cut: tuple[LayerRange, ...] = ()) -> RingPlan:
+    """One stage on each core, cut as the leader cuts for two equal machines unless told otherwise."""
+    return RingPlan(2, servable=settings.servable, cores=(0, 1), cut=cut or leader_cut(settings.servable, 2))
 
 
 async def decode(settings: Settings) -> list[Row]:
@@ -86,11 +89,32 @@ async def two(settings: Settings) -> list[Row]:
             hops.append(Pair(token_ms, compute_ms, (token_ms - compute_ms) / 2))
             a = steady_rate(await ask_many(ring, STREAMS, PROMPT_TOKENS, NEW_TOKENS))
             many.append(Pair.ratio(a, await reference.decode(STREAMS, PROMPT_TOKENS, NEW_TOKENS)))
+    cut = f"Cut by the leader into {told(settings.servable, leader_cut(settings.servable, 2))}."
     what = "two stages of 1 thread, one stream: against one stage of 1 thread"
-    rows = [Row(what, Target(0.93, 0.97), tuple(one[1:]), "tokens/s of two stages", "tokens/s of one")]
+    rows = [Row(what, Target(0.93, 0.97), tuple(one[1:]), "tokens/s of two stages", "tokens/s of one", (cut,))]
     what = "two stages of 1 thread, 8 streams: against one process of 2 threads at batch 8"
-    rows.append(Row(what, Target(0.9, 1.1), tuple(many[1:]), "tokens/s of the ring", AGAINST_GENERATE))
+    rows.append(Row(what, Target(0.9, 1.1), tuple(many[1:]), "tokens/s of the ring", AGAINST_GENERATE, (cut,)))
     return [*rows, hop_row(hops[1:])]
+
+
+async def even(settings: Settings) -> list[Row]:
+    """For information: what another cut of the model is worth to 8 streams."""
+    cut = even_cut(settings.servable, 2)
+    async with (
+        start_ring(two_stages(settings, cut)) as ring,
+        start_ring(two_stages(settings)) as usual,
+    ):
+        await ring.wire()
+        await usual.wire()
+        pairs = []
+        for _ in range(settings.pairs + 1):
+            a = steady_rate(await ask_many(ring, STREAMS, PROMPT_TOKENS, NEW_TOKENS))
+            b = steady_rate(await ask_many(usual, STREAMS, PROMPT_TOKENS, NEW_TOKENS))
+            pairs.append(Pair.ratio(a, b))
+    what = "two stages, 8 streams, cut so that each reads as much per token: against the leader's cut"
+    a = f"tokens/s of {told(settings.servable, cut)}"
+    b = f"tokens/s of {told(settings.servable, leader_cut(settings.servable, 2))}"
+    return [Row(what, NO_TARGET, tuple(pairs[1:]), a, b)]
 
 
 def hop_row(pairs: list[Pair]) -> Row:
