@@ -62,7 +62,7 @@ def compose(
         bind_host=config.bind_host,
         advertise_host=advertised_host(config.bind_host, config.ring_advertise_host, config.leader),
         in_flight_max=config.in_flight_max,
-        batch_max=config.batch_max,
+        batch_max=max(0, config.batch_max),
         attention=config.attention,
         measure_step_costs=config.step_costs,
     )
@@ -90,7 +90,7 @@ def compose(
         statuses=table.statuses,
         is_connected=lambda: link.is_connected,
         registrations=lambda: link.registrations,
-        reply_streams=lambda: replies.streams_opened,
+        reply_streams_reopened=lambda: replies.reopened,
         stage_crashes=lambda: table.crashes,
         fetched_bytes=lambda: fetcher.fetched_bytes,
         cache_bytes=room.held_bytes,

@@ -49,7 +49,7 @@ class FellowReadings:
     statuses: Callable[[], list[stage_pb2.StageStatus]]
     is_connected: Callable[[], bool]
     registrations: Callable[[], int]
-    reply_streams: Callable[[], int]
+    reply_streams_reopened: Callable[[], int]
     stage_crashes: Callable[[], int]
     fetched_bytes: Callable[[], int]
     cache_bytes: Callable[[], int]
@@ -85,7 +85,7 @@ class FellowMetrics(Collector):
             "stages": len(statuses),
             "cache_bytes": readings.cache_bytes(),
             "leader_reconnects": max(0, readings.registrations() - 1),
-            "inference_link_reconnects": max(0, readings.reply_streams() - readings.registrations()),
+            "inference_link_reconnects": readings.reply_streams_reopened(),
             "stage_crashes": readings.stage_crashes(),
             "fetched_bytes": readings.fetched_bytes(),
         }

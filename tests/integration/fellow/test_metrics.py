@@ -83,6 +83,24 @@ async def test_a_leader_that_comes_back_is_counted_and_figures_need_none(tmp_pat
     assert again["leader_reconnects_total",] == 1 and again["connected",] == 1
 
 
+async def test_an_inference_link_that_broke_alone_is_counted_and_stays_counted(tmp_path: Path):
+    """A counter that goes back would look like a restart, and its next value like as many breaks again."""
+    leader, port = ScriptedLeader(ONE), free_port()
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_METRICS_LISTEN=f"127.0.0.1:{port}"):
+        (await leader.stream()).down.put_nowait(None)
+        await leader.stream(2)
+        broken = await figures(port)
+        leader.connections[0].down.put_nowait(None)
+        await leader.connection(2)
+        again = [await figures(port) for _ in range(3)]
+        await leader.stream(3)
+        again.append(await figures(port))
+
+    assert broken["inference_link_reconnects_total",] == 1
+    assert min(each["inference_link_reconnects_total",] for each in again) >= 1
+
+
 async def test_a_taken_port_ends_the_fellow_with_a_sentence(tmp_path: Path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -99,7 +117,8 @@ async def test_a_taken_port_ends_the_fellow_with_a_sentence(tmp_path: Path):
         ("SWARM_METRICS_LISTEN", "0.0.0.0:9100"),
         ("SWARM_METRICS_LISTEN", "9100"),
         ("SWARM_SERVE_ATTENTION", "flash"),
-        ("SWARM_SERVE_MAX_BATCH", "-1"),
+        ("SWARM_SERVE_MAX_BATCH", "-2"),
+        ("SWARM_SERVE_MAX_BATCH", "1025"),
         ("SWARM_SERVE_STEP_COSTS", "maybe"),
     ],
 )

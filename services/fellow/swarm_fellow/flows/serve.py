@@ -48,7 +48,7 @@ class ReplyServer:
         self._in_flight_max = in_flight_max
         self._clock = clock
         self._draw = draw
-        self.streams_opened = 0  # since the start
+        self.reopened = 0  # streams opened again over a connection that stood, since the start
 
     async def run(self, channel: grpc.aio.Channel, fellow_id: str, metadata: tuple[tuple[str, str], ...]) -> None:
         """Serve until cancelled; a broken stream is opened again with backoff."""
@@ -57,7 +57,6 @@ class ReplyServer:
             began_s = self._clock.monotonic_s()
             call = InferenceLinkStub(channel).Serve(metadata=metadata)
             try:
-                self.streams_opened += 1
                 await call.write(serve_pb2.ServeRequest(hello=serve_pb2.InferenceHello(fellow_id=fellow_id)))
                 await _Stream(self._table, self._in_flight_max, call).run()
             except (grpc.RpcError, asyncio.InvalidStateError, LinkBroken) as error:
@@ -67,6 +66,7 @@ class ReplyServer:
                 call.cancel()
             failures = failures_after(failures, self._clock.monotonic_s() - began_s)
             await asyncio.sleep(redial_delay_s(failures, self._draw()))
+            self.reopened += 1
 
 
 class _Stream:
