@@ -45,7 +45,8 @@ class FellowConfig:
     batch_max: int = env(
         "SWARM_SERVE_MAX_BATCH",
         0,
-        "most requests one decode step takes; 0 is all in flight, 1 one at a time; a cap of the leader's overrides it",
+        "most replies in one decode step where this fellow holds stage 0 and the leader sets no cap; 0, and a leader's "
+        "-1, is all in flight, 1 one at a time",
     )
     attention: str = env(
         "SWARM_SERVE_ATTENTION",
@@ -128,7 +129,7 @@ def check_config(config: FellowConfig) -> None:
     _check_range("SWARM_MODEL_IDLE_UNLOAD_S", config.idle_unload_s, 0, 10**9)
     _check_range("SWARM_SERVE_PREFILL_CHUNK", config.prefill_chunk_tokens, 0, 2**31 - 1)
     _check_range("SWARM_SERVE_MAX_IN_FLIGHT", config.in_flight_max, 1, IN_FLIGHT_LIMIT)
-    _check_range("SWARM_SERVE_MAX_BATCH", config.batch_max, 0, IN_FLIGHT_LIMIT)
+    _check_range("SWARM_SERVE_MAX_BATCH", config.batch_max, -1, IN_FLIGHT_LIMIT)
     _check_range("SWARM_FELLOW_MEMORY_MB", config.memory_mb, 0, 2**30)
     _check_range("SWARM_STAGE_THREADS", config.stage_threads, 0, 1024)
     _check_range("SWARM_STAGE_SILENT_S", config.stage_silent_max_s, 1, 86_400)

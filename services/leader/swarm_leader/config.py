@@ -16,6 +16,7 @@ from swarm_leader.domain.planner import ServeDefaults
 from swarm_leader.domain.records import Transport
 
 BY_CARDS = -1
+BATCH_LIMIT = 1024  # as many replies as a fellow could ever hold; guards against a mistyped variable
 WEIGHTS = (0.001, 1000.0)
 DATA_DIR = Path("~/.silent-swarm/leader").expanduser()
 
@@ -48,7 +49,9 @@ class LeaderConfig:
     typical_tokens: int = env("SWARM_SERVE_TYPICAL_TOKENS", 1024, "a typical chat; sizes the KV budget, tokens")
     in_flight: int = env("SWARM_SERVE_IN_FLIGHT", 0, "replies in a ring at once; 0 is four per stage")
     batch_max: int = env(
-        "SWARM_SERVE_MAX_BATCH", BY_CARDS, "replies in one decode step; 0 is no cap, -1 caps it for cards before Ampere"
+        "SWARM_SERVE_MAX_BATCH",
+        BY_CARDS,
+        "most replies in one decode step, whatever a fellow says; 0 sets no cap, -1 only one for cards before Ampere",
     )
     step_costs: bool = env("SWARM_SERVE_STEP_COSTS", False, "stages measure a step's costs after load, into their log")
     serve_dtype: str = env("SWARM_SERVE_DTYPE", "", "F32, F16 or BF16; empty is what the fellows compute in")
@@ -117,9 +120,9 @@ def check(config: LeaderConfig) -> LeaderConfig:
             "fellow is lost between two reports",
             field="SWARM_LEASE_S",
         )
-    if config.batch_max < BY_CARDS:
+    if not BY_CARDS <= config.batch_max <= BATCH_LIMIT:
         raise BadRequest(
-            f"SWARM_SERVE_MAX_BATCH={config.batch_max} must be at least 1, or 0 for no cap, or -1 to go by the cards",
+            f"SWARM_SERVE_MAX_BATCH={config.batch_max} must be in 1..{BATCH_LIMIT}, 0 for no cap, or -1 to go by cards",
             field="SWARM_SERVE_MAX_BATCH",
         )
     for name in ("queue_max", "event_queue_max", "context_tokens", "typical_tokens"):

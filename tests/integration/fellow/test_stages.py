@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from silentswarm.core.v1 import reason_pb2, stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 
@@ -234,10 +235,14 @@ async def test_wire_and_probe_reach_the_stage_and_an_older_epoch_is_refused(tmp_
     assert nobody.failure.reason == reason_pb2.REASON_MODEL_NOT_READY
 
 
-async def test_a_stage_is_told_the_leader_s_choices_and_this_fellow_s_where_there_are_none(tmp_path: Path):
+@pytest.mark.parametrize(("own", "told_cap"), [("3", 3), ("-1", 0)])
+async def test_a_stage_is_told_the_leader_s_choices_and_this_fellow_s_where_there_are_none(
+    tmp_path: Path, own: str, told_cap: int
+):
+    """-1 is the leader's default, and both may read one environment."""
     leader = ScriptedLeader(ONE, TWO)
     await leader.start()
-    choices = {"SWARM_SERVE_MAX_BATCH": "3", "SWARM_SERVE_ATTENTION": "grouped", "SWARM_MAX_LOADED_MODELS": "2"}
+    choices = {"SWARM_SERVE_MAX_BATCH": own, "SWARM_SERVE_ATTENTION": "grouped", "SWARM_MAX_LOADED_MODELS": "2"}
     async with running_fellow(leader.address, tmp_path, **choices):
         fellow = await leader.connection()
         await fellow.load(ONE.spec("p1", in_flight_max=8))
@@ -246,7 +251,7 @@ async def test_a_stage_is_told_the_leader_s_choices_and_this_fellow_s_where_ther
         specs = {stage.spec.placement_id: stage.spec for stage in fellow.stages()}
     told = [(tmp_path / "state" / "logs" / f"tiny--{name}-stage-0.log").read_text() for name in ("one", "two")]
 
-    assert [line.strip() for line in told] == ["told: grouped, 3, 0", "told: grouped, 2, 1"]
+    assert [line.strip() for line in told] == [f"told: grouped, {told_cap}, 0", "told: grouped, 2, 1"]
     assert specs == {
         "p1": ONE.spec("p1", in_flight_max=8),
         "p2": TWO.spec("p2", batch_max=2, measure_step_costs=True),

@@ -164,6 +164,12 @@ def test_weights_that_cannot_be_read_are_named_with_their_entry(weights, words):
     assert refused.value.message == words
 
 
+@pytest.mark.parametrize("batch_max", [-2, 1025, 2**32])
+def test_a_batch_cap_that_no_stage_could_be_told_is_refused(batch_max):
+    with pytest.raises(BadRequest, match=f"SWARM_SERVE_MAX_BATCH={batch_max} must be in 1..1024"):
+        check(LeaderConfig(batch_max=batch_max))
+
+
 def test_weights_are_read_once_they_are_right():
     assert check(LeaderConfig(caller_weights=" ann=3, b.o:b-1=0.5,")).weights == {"ann": 3.0, "b.o:b-1": 0.5}
 
