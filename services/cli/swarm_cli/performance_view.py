@@ -45,11 +45,12 @@ def performance_view(performance: serving_pb2.ModelPerformance) -> RenderableTyp
 
 
 def counts_text(performance: serving_pb2.ModelPerformance) -> str:
-    """What came of the requests; those that can never fit apart from those that failed. "" when there were none."""
+    """What came of the requests; those that were refused apart from those that failed. "" when there were none."""
     counts = (
         (performance.completed, "done"),
         (performance.failed, "failed"),
         (performance.too_long, "too long"),
+        (performance.turned_away, "turned away"),
         (performance.cancelled, "cancelled"),
     )
     return ", ".join(f"{count:,} {what}" for count, what in counts if count)

@@ -143,6 +143,32 @@ async def test_failed_too_long_cancelled_and_completed_are_told_apart(tmp_path):
             assert samples[f"silentswarm_{duration}_seconds_count", ""] == 3
 
 
+async def test_who_is_turned_away_is_no_failed_reply(tmp_path):
+    """Counted apart, so that a busy model does not look broken; for Prometheus under its reason, as every refusal."""
+    async with (
+        running_leader(tmp_path, in_flight=1, queue_max=1) as rig,
+        joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,),
+        answering_metrics("127.0.0.1:0", rig.leader.metrics) as port,
+    ):
+        await rig.load_ready()
+        kitchen.replies_with = None
+        running = rig.generate(request_id="running")
+        await until(lambda: len(kitchen.requests) == 1, "one runs")
+        waiting = aiter(rig.generate(request_id="waiting"))
+        await anext(waiting)
+        full = await refusal_of(rig.generate(request_id="one-more"))
+        await rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id=MODEL))
+        gone = [await refusal_of(call) for call in (running, waiting, rig.generate(request_id="late"))]
+
+        found = await performance_of(rig)
+        samples = await scrape(port)
+
+    assert [full.why, *(each.why for each in gone)] == [Reason.OVERLOADED, *[Reason.MODEL_NOT_READY] * 3]
+    assert (found.turned_away, found.failed) == (3, 1)
+    assert samples["silentswarm_request_failure_total", "OVERLOADED"] == 1
+    assert samples["silentswarm_request_failure_total", "MODEL_NOT_READY"] == 3
+
+
 async def test_stages_say_how_busy_they_are_and_what_kv_they_hold(tmp_path):
     attic, kitchen = ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("kitchen", 2 * 10**9)
     async with (

@@ -83,17 +83,20 @@ def test_a_reply_is_counted_with_its_tokens_and_its_times():
     assert figures.split == SPLIT
 
 
-def test_too_long_cancelled_and_failed_are_told_apart():
+def test_too_long_turned_away_cancelled_and_failed_are_told_apart():
     window = Performance(START_S)
     window.refuse_too_long(START_S)
     window.cancel(START_S)
     window.cancel(START_S)
     for _ in range(3):
         window.fail(START_S)
+    for _ in range(4):
+        window.turn_away(START_S)
 
     figures = window.figures(START_S)
 
-    assert (figures.too_long, figures.cancelled, figures.failed, figures.completed) == (1, 2, 3, 0)
+    assert (figures.too_long, figures.cancelled, figures.failed, figures.turned_away) == (1, 2, 3, 4)
+    assert figures.completed == 0
     assert (figures.first_token, figures.inter_token, figures.split, figures.tokens_per_s) == (None, None, None, 0.0)
 
 

@@ -74,7 +74,7 @@ class Spread(_message.Message):
     def __init__(self, p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ...) -> None: ...
 
 class ModelPerformance(_message.Message):
-    __slots__ = ("model_id", "window_s", "completed", "failed", "too_long", "cancelled", "prompt_tokens", "generated_tokens", "tokens_per_s", "running", "waiting", "first_token", "inter_token", "split", "stages")
+    __slots__ = ("model_id", "window_s", "completed", "failed", "too_long", "cancelled", "prompt_tokens", "generated_tokens", "tokens_per_s", "running", "waiting", "first_token", "inter_token", "split", "stages", "turned_away")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     WINDOW_S_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class ModelPerformance(_message.Message):
     INTER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    TURNED_AWAY_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     window_s: float
     completed: int
@@ -105,7 +106,8 @@ class ModelPerformance(_message.Message):
     inter_token: Spread
     split: TimeSplit
     stages: _containers.RepeatedCompositeFieldContainer[StagePerformance]
-    def __init__(self, model_id: _Optional[str] = ..., window_s: _Optional[float] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., too_long: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., first_token: _Optional[_Union[Spread, _Mapping]] = ..., inter_token: _Optional[_Union[Spread, _Mapping]] = ..., split: _Optional[_Union[TimeSplit, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StagePerformance, _Mapping]]] = ...) -> None: ...
+    turned_away: int
+    def __init__(self, model_id: _Optional[str] = ..., window_s: _Optional[float] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., too_long: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., first_token: _Optional[_Union[Spread, _Mapping]] = ..., inter_token: _Optional[_Union[Spread, _Mapping]] = ..., split: _Optional[_Union[TimeSplit, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StagePerformance, _Mapping]]] = ..., turned_away: _Optional[int] = ...) -> None: ...
 
 class TimeSplit(_message.Message):
     __slots__ = ("queue_ms", "prefill_ms", "stage_ms", "wait_ms", "link_ms", "sample_ms", "detokenize_ms", "bytes_per_token", "batch_mean")

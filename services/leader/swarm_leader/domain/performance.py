@@ -37,6 +37,7 @@ class Figures:
     completed: int
     failed: int
     too_long: int
+    turned_away: int
     cancelled: int
     prompt_tokens: int
     generated_tokens: int
@@ -54,6 +55,7 @@ class _Bucket:
     completed: int = 0
     failed: int = 0
     too_long: int = 0
+    turned_away: int = 0
     cancelled: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
@@ -112,12 +114,16 @@ class Performance:
                 self._add_decode(bucket, split, generated_tokens - 1)
 
     def fail(self, now_s: float) -> None:
-        """It failed, or was refused."""
+        """It failed."""
         self._at(now_s).failed += 1
 
     def refuse_too_long(self, now_s: float) -> None:
         """It can never fit; no failure of the ring."""
         self._at(now_s).too_long += 1
+
+    def turn_away(self, now_s: float) -> None:
+        """It found no place to wait in, or no ring that serves; it may come again."""
+        self._at(now_s).turned_away += 1
 
     def cancel(self, now_s: float) -> None:
         """Its caller went away."""
@@ -134,6 +140,7 @@ class Performance:
             completed=sum(bucket.completed for bucket in buckets),
             failed=sum(bucket.failed for bucket in buckets),
             too_long=sum(bucket.too_long for bucket in buckets),
+            turned_away=sum(bucket.turned_away for bucket in buckets),
             cancelled=sum(bucket.cancelled for bucket in buckets),
             prompt_tokens=sum(bucket.prompt_tokens for bucket in buckets),
             generated_tokens=sum(bucket.generated_tokens for bucket in buckets),

@@ -13,6 +13,8 @@ from swarm_leader.metrics.replies import ModelSeries, ReplyMetrics
 _FINISHED = {generation_pb2.FINISH_REASON_STOP: "stop", generation_pb2.FINISH_REASON_LENGTH: "length"}
 # What a caller did to itself says nothing of how the model was served; CONTEXT_TOO_LONG is counted apart.
 _CALLERS_OWN = (Reason.BAD_REQUEST, Reason.CONFLICT)
+# Before it had a place in the ring: no reply was begun that could fail. With a place both are failures of the ring.
+_TURNED_AWAY = (Reason.OVERLOADED, Reason.MODEL_NOT_READY)
 TOGETHER_MAX = 64  # tokens of one event that Prometheus hears of; a ring draws far fewer, a fellow may claim any number
 
 
@@ -95,6 +97,8 @@ class ReplyMeter:
         now_s = self._clock.monotonic_s()
         if error.why is Reason.CONTEXT_TOO_LONG:
             self._window.refuse_too_long(now_s)
+        elif error.why in _TURNED_AWAY and self._placed_s is None:
+            self._window.turn_away(now_s)
         elif error.why not in _CALLERS_OWN:
             self._window.fail(now_s)
         self._series.fail(error.why)

@@ -31,6 +31,7 @@ class PerformanceWriter:
             completed=figures.completed,
             failed=figures.failed,
             too_long=figures.too_long,
+            turned_away=figures.turned_away,
             cancelled=figures.cancelled,
             prompt_tokens=figures.prompt_tokens,
             generated_tokens=figures.generated_tokens,
