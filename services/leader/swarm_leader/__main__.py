@@ -47,6 +47,7 @@ from swarm_leader.flows.health import Health
 from swarm_leader.flows.join import Joining
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.measure import Measuring
+from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies
@@ -136,7 +137,7 @@ class Leader:
             self.catalog,
             self.board,
             self.registry,
-            self.loading,
+            ReadyRings(self.catalog, self.board, self.loading, self.gates, config.load_timeout_s),
             self.faults,
             self.replies,
             self.gates,

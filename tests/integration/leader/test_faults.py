@@ -79,6 +79,33 @@ async def test_an_idle_model_is_loaded_again_by_the_next_request(tmp_path):
         assert [stage.fellow_name for stage in after.stages] == ["attic", "kitchen"]
 
 
+async def test_who_waits_for_an_idle_model_to_load_again_hears_so_and_is_counted(tmp_path):
+    async with (
+        running_leader(tmp_path, queue_max=2) as rig,
+        joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,),
+    ):
+        await rig.load_ready()
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "no request for 900 s")
+        await rig.until_state("IDLE")
+        kitchen.may_load.clear()
+
+        calls = [aiter(rig.generate()), aiter(rig.generate())]
+        told = [(await anext(call)).event.queued for call in calls]
+        one_more = await refusal_of(rig.generate())
+        waiting = rig.leader.gates.of(MODEL).waiting
+        kitchen.may_load.set()
+        answers = [[event async for event in call] for call in calls]
+
+    assert [(each.position, each.reason) for each in told] == [
+        (1, "the model was idle and loads again"),
+        (2, "the model was idle and loads again"),
+    ]
+    assert one_more.why is Reason.OVERLOADED and "2 requests wait" in one_more.message
+    assert waiting == 2
+    assert [text_of(events) for events in answers] == ["Hi there", "Hi there"]
+    assert rig.leader.gates.of(MODEL).waiting == 0
+
+
 async def test_an_idle_model_that_cannot_be_loaded_again_says_why(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
         await rig.load_ready()

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from swarm_core.clock import Clock
-from swarm_core.errors import Cancelled, SwarmError
+from swarm_core.errors import Cancelled, Overloaded, SwarmError
 
 from swarm_leader.domain.admission import AdmissionQueue
 from swarm_leader.domain.pace import Pace
@@ -95,6 +95,8 @@ class Gate:
 
     def __init__(self, waiting_max: int, clock: Clock) -> None:
         self._queue = AdmissionQueue(waiting_max)
+        self._waiting_max = waiting_max
+        self._awaiting_load = 0
         self._clock = clock
         self._pace = Pace(clock.monotonic_s())
         self._turns: dict[str, Turn] = {}
@@ -107,8 +109,27 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """Replies that wait now, here or at stage 0."""
-        return self._queue.waiting + len(self._held)
+        """Replies that wait now, here, at stage 0, or for the model to load again."""
+        return self._queue.waiting + len(self._held) + self._awaiting_load
+
+    @contextmanager
+    def load_awaited(self) -> Iterator[Standing]:
+        """A request waits before the gate while the block runs: an idle model loads again. Gives how it stands.
+
+        Raises Overloaded when too many do.
+        """
+        waiting = self._awaiting_load
+        if waiting >= self._waiting_max:
+            raise Overloaded(
+                f"{waiting} requests wait for this model to load again, which is as many as may; try again soon",
+                waiting=waiting,
+                waiting_max=self._waiting_max,
+            )
+        self._awaiting_load += 1
+        try:
+            yield Standing(self._awaiting_load, "the model was idle and loads again")
+        finally:
+            self._awaiting_load -= 1
 
     @contextmanager
     def turn(self, request_id: str, caller: str, weight: float, running_max: int) -> Iterator[Turn]:

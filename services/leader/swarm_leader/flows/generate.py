@@ -3,22 +3,21 @@
 import asyncio
 import secrets
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Protocol
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
-from swarm_core.errors import BadRequest, Conflict, DeadlinePassed, ModelNotReady, Overloaded, RemoteError, SwarmError
+from swarm_core.errors import BadRequest, Conflict, DeadlinePassed, RemoteError, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.ports import Catalog
-from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.faults import Faults
-from swarm_leader.flows.gate import Gates, Turn
-from swarm_leader.flows.load import Loading
+from swarm_leader.flows.gate import Gates, Standing, Turn
 from swarm_leader.flows.measure import Measuring, ReplyMeter
+from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.signals import read_reason
@@ -63,7 +62,7 @@ class Generating:
         catalog: Catalog,
         board: Board,
         registry: Registry,
-        loading: Loading,
+        rings: ReadyRings,
         faults: Faults,
         replies: Replies,
         gates: Gates,
@@ -75,7 +74,7 @@ class Generating:
         self._catalog = catalog
         self._board = board
         self._registry = registry
-        self._loading = loading
+        self._rings = rings
         self._faults = faults
         self._replies = replies
         self._gates = gates
@@ -83,7 +82,6 @@ class Generating:
         self._config = config
         self._new_seed = new_seed
         self._new_id = new_id
-        self._waking: Counter[str] = Counter()
         self._active: set[str] = set()
 
     def caller(self, request_id: str) -> Caller:
@@ -122,7 +120,10 @@ class Generating:
         self, caller: Caller, model_id: str, generation: generation_pb2.Generation, meter: ReplyMeter
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         deadline_s = asyncio.get_running_loop().time() + self._config.request_timeout_s
-        placement = await self._ready_placement(model_id)
+        async with aclosing(self._rings.wake(model_id)) as standings:
+            async for standing in standings:
+                yield _queued_event(standing)
+        placement = self._rings.require(model_id)
         self._check_tokens(model_id, generation)
         if not generation.sampling.HasField("seed"):
             generation.sampling.seed = self._new_seed()
@@ -154,17 +155,16 @@ class Generating:
                 raise self._too_late(f"a place among the {running} replies of {model_id}") from None
             if standing is None:
                 return
-            queued = generation_pb2.GenerationEvent.Queued(position=standing.position, reason=standing.reason)
-            yield generation_pb2.GenerationEvent(queued=queued)
+            yield _queued_event(standing)
 
     async def _open(
         self, caller: Caller, model_id: str, generation: generation_pb2.Generation
     ) -> tuple[Reply, Placement]:
         """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited."""
-        placement = self._require_ready(model_id)
+        placement = self._rings.require(model_id)
         first = placement.record.stages[0].fellow_id
         link = await self._replies.link_of(first, self._registry.name_of(first), LINK_WAIT_S)
-        placement = self._require_ready(model_id)
+        placement = self._rings.require(model_id)
         request = link_pb2.ReplyRequest(
             request_id=caller.request_id,
             placement_id=placement.record.placement_id,
@@ -214,55 +214,6 @@ class Generating:
             if kind == "done":
                 return
 
-    async def _ready_placement(self, model_id: str) -> Placement:
-        """A placement that serves, woken if it was idle. Raises ModelNotFound, ModelNotReady, Overloaded."""
-        placement = self._board.get(model_id)
-        if placement is None:
-            await asyncio.to_thread(self._catalog.refresh)
-            self._catalog.get(model_id)
-        if placement is not None and placement.state is PlacementState.IDLE:
-            placement = await self._loading.wake(placement)
-        if placement is not None and placement.is_waking and placement.state in _WAKING:
-            if self._waking[model_id] >= self._config.queue_max:
-                raise Overloaded(
-                    f"{self._waking[model_id]} requests wait for {model_id} to load again, which is as many as may",
-                    waiting=self._waking[model_id],
-                )
-            self._waking[model_id] += 1
-            try:
-                await self._wait_awake(placement)
-            finally:
-                self._waking[model_id] -= 1
-        return self._require_ready(model_id)
-
-    async def _wait_awake(self, placement: Placement) -> None:
-        """Until the load of an idle model is over, one way or the other. Raises DeadlinePassed."""
-        try:
-            async with asyncio.timeout(self._config.load_timeout_s):
-                while placement.state in _WAKING:
-                    version = self._board.version(placement.model_id)
-                    await self._board.wait_change(placement.model_id, version)
-        except TimeoutError:
-            raise DeadlinePassed(
-                f"{placement.model_id} did not load again within {self._config.load_timeout_s:g} s"
-            ) from None
-
-    def _require_ready(self, model_id: str) -> Placement:
-        """The model's placement. Raises ModelNotReady that says where it stands and what to do."""
-        placement = self._board.get(model_id)
-        if placement is not None and placement.state is PlacementState.READY:
-            return placement
-        state = self._board.state_of(model_id)
-        if placement is not None and placement.state.holds_memory:
-            told = f" ({placement.record.reason})" if placement.record.reason else ""
-            raise ModelNotReady(f"{model_id} is {state}{told}; try again soon", state=state)
-        fix = f"swarm model-load {model_id}"
-        reason = placement.record.reason if placement is not None else ""
-        if reason.endswith(fix):
-            raise ModelNotReady(f"{model_id} is {state}: {reason}", state=state)
-        told = f" ({reason})" if reason else ""
-        raise ModelNotReady(f"{model_id} is {state}{told}; load it with: {fix}", state=state)
-
     def _check_tokens(self, model_id: str, generation: generation_pb2.Generation) -> None:
         """Token ids must be the model's. Raises BadRequest with both numbers."""
         if generation.WhichOneof("input") != "prompt_ids":
@@ -289,4 +240,6 @@ class Generating:
         return DeadlinePassed(f"the reply {what} within {limit_s:g} s; waited for {waited_for}", waited_for=waited_for)
 
 
-_WAKING = (PlacementState.LOADING, PlacementState.WIRING)
+def _queued_event(standing: Standing) -> generation_pb2.GenerationEvent:
+    queued = generation_pb2.GenerationEvent.Queued(position=standing.position, reason=standing.reason)
+    return generation_pb2.GenerationEvent(queued=queued)
