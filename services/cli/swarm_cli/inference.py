@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from swarm_core.errors import BadRequest, SwarmError
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
 from swarm_cli.progress import REPEAT_S, noticing
-from swarm_cli.reply_view import standing_text, timing_view
+from swarm_cli.reply_view import Took, standing_text, timing_view
 from swarm_cli.terminal import err, json_of, print_json
 
 MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to generate.")]
@@ -29,12 +29,12 @@ QUIET_S = 2.0  # a reply that begins sooner needs no words about its beginning
 
 @dataclass
 class Reply:
-    """A reply so far. done: the closing event, absent until it came. took_ms: from asking to that."""
+    """A reply so far. done: the closing event, absent until it came. took: on the clock of the one who asked."""
 
     request_id: str = ""
     parts: list[str] = field(default_factory=list)
     done: generation_pb2.GenerationEvent.Done | None = None
-    took_ms: float = 0.0
+    took: Took = field(default_factory=Took)
 
     @property
     def text(self) -> str:
@@ -105,7 +105,7 @@ def print_part(part: str) -> None:
 def show_timing(reply: Reply) -> None:
     """Where the time of a whole reply went, on stderr: stdout is the reply alone."""
     if reply.done is not None:
-        err().print(timing_view(reply.done, reply.took_ms), markup=False)
+        err().print(timing_view(reply.done, reply.took), markup=False)
 
 
 async def follow_reply(
@@ -133,6 +133,7 @@ async def follow_reply(
                 case "queued":
                     notice.change(standing_text(event.queued))
                 case "started":
+                    reply.took = Took(started_ms=(time.monotonic() - asked_s) * 1e3)
                     notice.begin(f"computing the prompt, {event.started.prompt_tokens:,} tokens", QUIET_S, REPEAT_S)
                 case "tokens":
                     notice.clear()
@@ -141,6 +142,6 @@ async def follow_reply(
                         show(event.tokens.text)
                 case "done":
                     reply.done = event.done
-                    reply.took_ms = (time.monotonic() - asked_s) * 1e3
+                    reply.took = replace(reply.took, total_ms=(time.monotonic() - asked_s) * 1e3)
                     return reply
     raise SwarmError("the reply ended without its last event; see the leader's log")

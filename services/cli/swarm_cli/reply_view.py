@@ -1,6 +1,7 @@
 """How one reply looks from outside: where it stands while it waits, and where its time went. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -8,6 +9,14 @@ from silentswarm.core.v1 import generation_pb2
 
 from swarm_cli.performance_view import ms_text
 from swarm_cli.terminal import table_of
+
+
+@dataclass(frozen=True)
+class Took:
+    """From asking to the start of a reply and to its end, on the clock of the one who asked, in ms."""
+
+    started_ms: float = 0.0
+    total_ms: float = 0.0
 
 
 def standing_text(queued: generation_pb2.GenerationEvent.Queued) -> str:
@@ -23,26 +32,26 @@ def ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-def timing_view(done: generation_pb2.GenerationEvent.Done, took_ms: float) -> RenderableType:
-    """Every part of a reply's time; the column "IN ALL" adds up to its last row.
-
-    took_ms: from asking to the last event, on the clock of the one who asked.
-    """
+def timing_view(done: generation_pb2.GenerationEvent.Done, took: Took) -> RenderableType:
+    """Every part of a reply's time; the column "IN ALL" adds up to its last row."""
     table = table_of("WHERE THE TIME WENT", "EACH", "IN ALL", "SHARE")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, each_ms, all_ms in [*_parts(done, took_ms), ("in all", None, took_ms)]:
+    for name, each_ms, all_ms in [*_parts(done, took), ("in all", None, took.total_ms)]:
         each = "" if each_ms is None else ms_text(each_ms)
-        table.add_row(escape(name), each, ms_text(all_ms), f"{all_ms / took_ms:.0%}" if took_ms else "")
+        share = f"{all_ms / took.total_ms:.0%}" if took.total_ms else ""
+        table.add_row(escape(name), each, ms_text(all_ms), share)
     return Group(table, *_beside(done))
 
 
-def _parts(done: generation_pb2.GenerationEvent.Done, took_ms: float) -> Iterator[tuple[str, float | None, float]]:
+def _parts(done: generation_pb2.GenerationEvent.Done, took: Took) -> Iterator[tuple[str, float | None, float]]:
     """What a part is called, its mean per token where it has one, and all of it, in ms; in the order of time."""
     timing, decoded = done.timing, _decoded(done)
     known_ms = timing.queue_ms + timing.prefill_ms + timing.decode_ms
-    total_ms = timing.total_ms or known_ms  # a stage that does not measure the whole says 0
-    yield "before and after stage 0: the leader's queue, links", None, max(0.0, took_ms - total_ms)
+    measured_ms = timing.total_ms or known_ms  # a stage that does not measure the whole says 0
+    outside_ms = max(0.0, took.total_ms - measured_ms)
+    before_ms = min(outside_ms, max(0.0, took.started_ms - timing.queue_ms))
+    yield "the leader's queue, and the way to stage 0", None, before_ms
     yield "template and tokeniser", None, timing.tokenize_ms
     yield "waiting for a start at stage 0", None, max(0.0, timing.queue_ms - timing.tokenize_ms)
     yield "prompt, to the first token", None, timing.prefill_ms
@@ -56,14 +65,15 @@ def _parts(done: generation_pb2.GenerationEvent.Done, took_ms: float) -> Iterato
             (f"links{route}", timing.link_ms),
         ):
             yield f"tokens after it: {name}", each_ms, each_ms * decoded
-    yield "last of the text", None, max(0.0, total_ms - known_ms)
+    yield "last of the text", None, max(0.0, measured_ms - known_ms)
+    yield "the way back", None, outside_ms - before_ms
 
 
 def _beside(done: generation_pb2.GenerationEvent.Done) -> Iterator[str]:
     """What is no part of the sum."""
     timing, decoded = done.timing, _decoded(done)
     prompt = f"prompt of {done.prompt_tokens:,} tokens"
-    if timing.prefill_stage_ms:
+    if len(timing.prefill_stage_ms) > 1:
         stages = [f"stage {index} {ms_text(each_ms)}" for index, each_ms in enumerate(timing.prefill_stage_ms)]
         prompt += f": {', '.join(stages)}, at the same time where they can"
     yield prompt

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from silentswarm.core.v1 import generation_pb2
 from swarm_cli.progress import Notice
-from swarm_cli.reply_view import ordinal, standing_text, timing_view
+from swarm_cli.reply_view import Took, ordinal, standing_text, timing_view
 from swarm_cli.terminal import console_on
 
 Queued = generation_pb2.GenerationEvent.Queued
@@ -62,19 +62,19 @@ def test_a_reason_stays_one_line_and_moves_no_cursor():
     assert standing_text(Queued(position=2, reason="a\n\x1b[2Jb")) == "waiting: 2nd in line; a  [2Jb"
 
 
-def seen(done: generation_pb2.GenerationEvent.Done, took_ms: float) -> list[str]:
+def seen(done: generation_pb2.GenerationEvent.Done, took: Took) -> list[str]:
     """The rows, spaces as one."""
     stream = io.StringIO()
-    console_on(stream).print(timing_view(done, took_ms))
+    console_on(stream).print(timing_view(done, took))
     return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
 
 
 def test_the_parts_of_a_reply_add_up_to_the_time_it_took():
-    rows = seen(DONE, took_ms=700.0)
+    rows = seen(DONE, Took(started_ms=85.0, total_ms=700.0))
 
     assert rows == [
         "WHERE THE TIME WENT EACH IN ALL SHARE",
-        "before and after stage 0: the leader's queue, links 60.0 ms 9%",
+        "the leader's queue, and the way to stage 0 55.0 ms 8%",
         "template and tokeniser 10.0 ms 1%",
         "waiting for a start at stage 0 20.0 ms 3%",
         "prompt, to the first token 200 ms 29%",
@@ -84,18 +84,19 @@ def test_the_parts_of_a_reply_add_up_to_the_time_it_took():
         "tokens after it: waiting for busy stages 8.0 ms 80.0 ms 11%",
         "tokens after it: links (relay) 4.0 ms 40.0 ms 6%",
         "last of the text 10.0 ms 1%",
+        "the way back 5.0 ms 1%",
         "in all 700 ms 100%",
         "prompt of 1,500 tokens: stage 0 90.0 ms, stage 1 80.0 ms, at the same time where they can",
         "10 tokens after the first: 25.0 tokens/s, 3.0 replies a step",
     ]
-    parts_ms = [float(row.split()[-3]) for row in rows[1:11]]
+    parts_ms = [float(row.split()[-3]) for row in rows[1:12]]
     assert sum(parts_ms) == 700.0
 
 
 def test_a_reply_of_one_token_has_no_row_for_the_tokens_after_it():
     one = generation_pb2.GenerationEvent.Done(completion_tokens=1, timing=generation_pb2.Timing(prefill_ms=5.0))
 
-    assert not any("after" in row and "token" in row for row in seen(one, took_ms=6.0))
+    assert not any("after" in row and "token" in row for row in seen(one, Took(0.5, 6.0)))
 
 
 def test_on_a_terminal_a_wait_is_one_line_that_replaces_itself_and_leaves_nothing():
