@@ -20,7 +20,7 @@ from swarm_core.logs import configure_logs
 from swarm_rpc.channel import dial
 
 from swarm_gateway.app import make_app
-from swarm_gateway.config import GatewayConfig
+from swarm_gateway.config import GatewayConfig, check
 from swarm_gateway.leader import Leader
 
 log = structlog.get_logger()
@@ -52,7 +52,9 @@ def read_config(arguments: list[str], environ: Mapping[str, str]) -> GatewayConf
     parser.add_argument("--host", help="address to listen on (SWARM_GATEWAY_HOST)")
     parser.add_argument("--port", type=int, help="port to listen on (SWARM_HTTP_PORT)")
     options = parser.parse_args(arguments)
-    config = from_environment(GatewayConfig, environ, leader=options.leader, host=options.host, port=options.port)
+    config = check(
+        from_environment(GatewayConfig, environ, leader=options.leader, host=options.host, port=options.port)
+    )
     split_host_port(config.leader)
     return config
 

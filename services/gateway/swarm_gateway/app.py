@@ -38,6 +38,7 @@ Handler = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamRespons
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 METRICS_PATH = "/metrics"
 _ROUTE: ContextVar[str] = ContextVar("route")  # the template that took the request being answered
+SCRAPES_MAX = 8  # at once; one server and a person or two look
 STOP_GRACE_S = 2.0  # what a running reply gets to end by itself when the gateway stops
 
 
@@ -74,7 +75,7 @@ def make_table(
     models = ModelHandlers(config, leader)
     fixed: tuple[tuple[str, str, Handler], ...] = (
         ("GET", "/healthz", partial(_say_document, {"status": "ok", "version": version})),
-        ("GET", METRICS_PATH, partial(_say_figures, metrics)),
+        ("GET", METRICS_PATH, partial(_say_figures, metrics, asyncio.Semaphore(SCRAPES_MAX))),
         ("GET", "/api/v1/openapi.json", partial(_say_document, document)),
         ("GET", "/v1/models", models.list),
         ("GET", "/v1/models/{model=**}", models.show),
@@ -86,7 +87,8 @@ def make_table(
     return table
 
 
-# What load balancers and Prometheus ask; it must answer also when slow callers hold every place.
+# What load balancers and Prometheus ask; it must answer also when slow callers hold every place. Each is cheap, or has
+# places of its own.
 _NEVER_REFUSED = {"/healthz", METRICS_PATH, "/api/v1/health", "/api/v1/ready"}
 
 
@@ -110,8 +112,7 @@ class Front:
             raise wrong_method(request.method, path, allowed) if allowed else no_route(request.method, path)
         _ROUTE.set(found.template.text)
         if self._running >= self._requests_max and path not in _NEVER_REFUSED:
-            words = f"{self._running} requests are in work; no more are taken (SWARM_GATEWAY_REQUESTS_MAX)"
-            raise HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))
+            raise _too_many(f"{self._running} requests are in work; no more are taken (SWARM_GATEWAY_REQUESTS_MAX)")
         self._running += 1
         try:
             with self._metrics.running.track_inprogress():
@@ -166,6 +167,10 @@ def request_id() -> str:
     return str(structlog.contextvars.get_contextvars().get("request", ""))
 
 
+def _too_many(words: str) -> HttpProblem:
+    return HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))
+
+
 async def _lag_watched(metrics: GatewayMetrics, app: web.Application) -> AsyncIterator[None]:
     """Measure the event loop while the application runs."""
     watch = asyncio.create_task(watch_loop_lag(metrics.loop_lag_s.observe))
@@ -173,8 +178,13 @@ async def _lag_watched(metrics: GatewayMetrics, app: web.Application) -> AsyncIt
     watch.cancel()
 
 
-async def _say_figures(metrics: GatewayMetrics, request: web.Request, raw_variables: Mapping[str, str]) -> web.Response:
-    text = await asyncio.to_thread(metrics.text)  # milliseconds in which tokens go on
+async def _say_figures(
+    metrics: GatewayMetrics, places: asyncio.Semaphore, request: web.Request, raw_variables: Mapping[str, str]
+) -> web.Response:
+    if places.locked():
+        raise _too_many(f"{SCRAPES_MAX} scrapes are in work; no more are taken")
+    async with places:
+        text = await asyncio.to_thread(metrics.text)  # milliseconds in which tokens go on
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

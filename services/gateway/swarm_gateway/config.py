@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 from swarm_core.config import env
+from swarm_core.errors import BadRequest
+
+LEAST_S = 0.01  # a time of nothing, or of next to nothing, would only write comments or give up
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,25 @@ class GatewayConfig:
     def body_bytes_max(self) -> int:
         """Largest request body, in bytes."""
         return self.max_body_mb * 2**20
+
+
+_LEAST = {
+    "request_timeout_s": LEAST_S,
+    "api_timeout_s": LEAST_S,
+    "stream_timeout_s": LEAST_S,
+    "keep_alive_s": LEAST_S,
+    "write_timeout_s": LEAST_S,
+    "read_timeout_s": LEAST_S,
+    "requests_max": 1,
+    "max_body_mb": 1,
+}
+
+
+def check(config: GatewayConfig) -> GatewayConfig:
+    """The same configuration when it makes sense. Raises BadRequest that names the variable."""
+    for name, least in _LEAST.items():
+        value = getattr(config, name)
+        if not value >= least:  # also what is no number
+            variable = GatewayConfig.__dataclass_fields__[name].metadata["variable"]
+            raise BadRequest(f"{variable}={value:g} must be at least {least:g}", field=variable)
+    return config

@@ -94,6 +94,9 @@ async def test_a_taken_port_is_a_sentence():
         ({"SWARM_GATEWAY_HOST": "0.0.0.0"}, "SWARM_ALLOW_INSECURE=1"),
         ({"SWARM_HTTP_PORT": "http"}, "SWARM_HTTP_PORT='http' is not a number"),
         ({"SWARM_LEADER": "nowhere"}, "'nowhere' is not HOST:PORT"),
+        ({"SWARM_KEEP_ALIVE_S": "0"}, "SWARM_KEEP_ALIVE_S=0 must be at least 0.01"),
+        ({"SWARM_WRITE_TIMEOUT_S": "nan"}, "SWARM_WRITE_TIMEOUT_S=nan must be at least 0.01"),
+        ({"SWARM_GATEWAY_REQUESTS_MAX": "0"}, "SWARM_GATEWAY_REQUESTS_MAX=0 must be at least 1"),
     ],
 )
 async def test_what_it_cannot_run_with_is_a_sentence(environ, words):

@@ -105,6 +105,18 @@ async def test_it_answers_without_a_leader_at_once_and_when_every_place_is_taken
     assert min(took_s) < 0.05
 
 
+async def test_scrapes_without_end_take_no_more_threads_than_a_few(gateway):
+    async def scrape() -> int:
+        async with gateway.client.get(f"{gateway.url}/metrics") as response:
+            await response.read()
+            return response.status
+
+    statuses = await asyncio.gather(*(scrape() for _ in range(60)))
+
+    assert set(statuses) == {200, 429}
+    assert await scrape() == 200
+
+
 async def test_the_event_loop_s_lag_is_measured(gateway):
     lag_count = ("silentswarm_gateway_event_loop_lag_seconds_count",)
     deadline_s = time.monotonic() + 5
