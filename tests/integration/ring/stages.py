@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,31 +32,50 @@ class RunningStage:
 
     process: asyncio.subprocess.Process
     stub: stage_pb2_grpc.StageStub
+    socket: Path
     loaded: rpc.Loaded = field(default_factory=rpc.Loaded)
 
 
 class StageRing:
-    """N stage processes, loaded. `async with` ends them by id."""
+    """N stage processes, loaded. `async with` ends them by id.
 
-    def __init__(self, model_dir: Path, scratch: Path, stages: int, chunk: int = 256, placement: str = "ring") -> None:
+    relay_address: of a relay that runs already; else one runs in this process. program: a module that serves a stage,
+    with its options. spec: fields of StageSpec other than the usual ones. chunk holds from the next load on.
+    """
+
+    def __init__(
+        self,
+        model_dir: Path,
+        scratch: Path,
+        stages: int,
+        chunk: int = 256,
+        placement: str = "ring",
+        *,
+        relay_address: str = "",
+        program: Sequence[str] = ("swarm_stage", "serve"),
+        **spec: int,
+    ) -> None:
         self.stages: list[RunningStage] = []
-        self.relay_address = ""
+        self.relay_address = relay_address
         self.epoch = 0
+        self.chunk = chunk
+        self._program = program
+        self._sizes = {"context_tokens": CONTEXT_TOKENS, "kv_tokens": 4 * CONTEXT_TOKENS, "in_flight_max": 8, **spec}
         self._model_dir = model_dir
         self._scratch = scratch
         self._count = stages
-        self._chunk = chunk
         self._placement = placement
         self._files: dict[str, str] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "StageRing":
         self._files = split_tensors(self._model_dir, self._scratch / "tensors")
-        relay = make_server(FRAME_BYTES_MAX + 2**16)
-        relay_pb2_grpc.add_RelayServicer_to_server(RelayServicer(), relay)
-        self.relay_address = f"127.0.0.1:{listen(relay, '127.0.0.1:0')}"
-        await relay.start()
-        self._stack.push_async_callback(relay.stop, 0)
+        if not self.relay_address:
+            relay = make_server(FRAME_BYTES_MAX + 2**16)
+            relay_pb2_grpc.add_RelayServicer_to_server(RelayServicer(), relay)
+            self.relay_address = f"127.0.0.1:{listen(relay, '127.0.0.1:0')}"
+            await relay.start()
+            self._stack.push_async_callback(relay.stop, 0)
         self.stages = list(await asyncio.gather(*(self._start(index) for index in range(self._count))))
         await asyncio.gather(*(self._load(index) for index in range(self._count)))
         return self
@@ -73,8 +93,8 @@ class StageRing:
         self.stages[index] = await self._start(index)
         await self._load(index)
 
-    async def wire(self, route: stage_pb2.Route) -> list[rpc.WireResponse]:
-        """Join the next epoch on every stage at once."""
+    async def wire(self, route: stage_pb2.Route, kv_tokens: int | None = None) -> list[rpc.WireResponse]:
+        """Join the next epoch on every stage at once. kv_tokens: the least that any stage measured; None is untold."""
         self.epoch += 1
         if self._count == 1:
             route = stage_pb2.ROUTE_LOCAL
@@ -86,6 +106,7 @@ class StageRing:
                 next_addresses=[f"127.0.0.1:{self.stages[(index + 1) % self._count].loaded.ring_port}"],
                 relay_address=self.relay_address,
                 timeout_ms=10_000,
+                kv_tokens=kv_tokens,
             )
             for index in range(self._count)
         ]
@@ -113,7 +134,7 @@ class StageRing:
     async def _start(self, index: int) -> RunningStage:
         socket = self._scratch / f"{index}-{self.epoch}.sock"
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "swarm_stage", "serve", "--socket", str(socket)),
+            *(sys.executable, "-m", *self._program, "--socket", str(socket)),
             stdin=asyncio.subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": "1", "SWARM_LOG_LEVEL": "WARNING"},
         )
@@ -121,7 +142,7 @@ class StageRing:
         self._stack.push_async_callback(channel.close)
         async with asyncio.timeout(START_S):
             await channel.channel_ready()
-        return RunningStage(process, stage_pb2_grpc.StageStub(channel))
+        return RunningStage(process, stage_pb2_grpc.StageStub(channel), socket)
 
     async def _load(self, index: int) -> None:
         config = json.loads((self._model_dir / "config.json").read_text())
@@ -136,9 +157,7 @@ class StageRing:
             layer_start=start,
             layer_stop=stop,
             dtype="F32",
-            context_tokens=CONTEXT_TOKENS,
-            kv_tokens=4 * CONTEXT_TOKENS,
-            in_flight_max=8,
+            **self._sizes,
         )
         request = rpc.LoadRequest(
             spec=spec,
@@ -146,7 +165,7 @@ class StageRing:
             tensor_files=_slice_files(self._files, start, stop, layers, bool(config.get("tie_word_embeddings"))),
             device="cpu",
             threads=1,
-            prefill_chunk_tokens=self._chunk,
+            prefill_chunk_tokens=self.chunk,
             ring_bind_host="127.0.0.1",
         )
         async for event in self.stages[index].stub.Load(request, timeout=START_S):
