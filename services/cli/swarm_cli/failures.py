@@ -27,6 +27,7 @@ FIXES = {
     Reason.NO_FELLOW: "start one: `swarm-fellow --leader HOST:PORT`",
     Reason.TOO_FEW_FELLOWS: "ask for fewer stages, or start more fellows",
     Reason.NOT_ENOUGH_MEMORY: "the options are --num-stages and --context; `swarm model-unload ID` frees memory",
+    Reason.CONTEXT_TOO_LONG: "shorten the conversation, or lower --max-tokens",
     Reason.SERVABLE_CORRUPT: "import it again: `swarm model-import SOURCE --id ID`",
 }
 # Advice in the options of `swarm up`, which has others.

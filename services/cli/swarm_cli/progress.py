@@ -147,7 +147,7 @@ class Notice:
         now_s = self._now_s()
         if not self._words or now_s < self._due_s:
             return
-        line = f"{self._words} ({now_s - self._began_s:.0f} s)"
+        line = f"{self._words} ({int(now_s - self._began_s)} s)"
         if not self._replaces:
             self._due_s = now_s + self._every_s
             self._write(f"{line}\n")
