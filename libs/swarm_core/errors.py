@@ -38,12 +38,12 @@ class Reason(StrEnum):
 class SwarmError(Exception):
     """A failure with a reason a program can act on, a sentence a person can, and the numbers behind both.
 
-    facts: JSON-like scalars; they travel as strings.
+    facts: JSON-like scalars under any names, also those another process chose; they travel as strings.
     """
 
     reason: ClassVar[Reason] = Reason.INTERNAL
 
-    def __init__(self, message: str, **facts: object) -> None:
+    def __init__(self, message: str, /, **facts: object) -> None:
         super().__init__(message)
         self.message = message
         self.facts: dict[str, str] = {key: str(fact) for key, fact in facts.items()}
@@ -57,7 +57,7 @@ class SwarmError(Exception):
 class RemoteError(SwarmError):
     """A failure another process reported; carries that process's reason."""
 
-    def __init__(self, reason: Reason, message: str, **facts: object) -> None:
+    def __init__(self, reason: Reason, message: str, /, **facts: object) -> None:
         super().__init__(message, **facts)
         self._remote_reason = reason
 

@@ -25,7 +25,7 @@ _GENERATE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].methods_by_na
 class LeaderError(RemoteError):
     """A failure the leader reported. retry_after_s: what its RetryInfo said, whole seconds, else None."""
 
-    def __init__(self, reason: Reason, message: str, retry_after_s: int | None, **facts: object) -> None:
+    def __init__(self, reason: Reason, message: str, retry_after_s: int | None, /, **facts: object) -> None:
         super().__init__(reason, message, **facts)
         self.retry_after_s = retry_after_s
 

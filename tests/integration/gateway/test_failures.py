@@ -96,15 +96,18 @@ async def test_a_conversation_too_long_is_400_with_both_numbers(gateway):
     assert "4096" in document["error"]["message"] and "4312" in document["error"]["message"]
 
 
-async def test_the_leader_says_when_to_come_back(gateway):
+@pytest.mark.parametrize(("facts", "retry_after"), [({}, "2"), ({"waiting": 9, "retry_after_s": 7}, "7")])
+async def test_the_leader_says_when_to_come_back(gateway, facts, retry_after):
+    """By what is usual for its reason, or by what it measured: the very facts of a full gate."""
+
     async def script(request):
-        raise errors.Overloaded("9 wait already")
+        raise errors.Overloaded("9 wait already", **facts)
         yield
 
     gateway.leader.scripts["tiny"] = script
     status, document, headers = await gateway.chat()
 
-    assert (status, headers["Retry-After"]) == (429, "2")
+    assert (status, headers["Retry-After"]) == (429, retry_after)
     assert_openai_error(document, code="overloaded", type="rate_limit_error")
 
 
