@@ -45,7 +45,9 @@ def up_command(
         Path | None, typer.Option("--model-dir", help="The catalog's folder; inside --data-dir when absent.")
     ] = None,
     no_model: Annotated[bool, typer.Option("--no-model", help="Load nothing.")] = False,
-    no_metrics: Annotated[bool, typer.Option("--no-metrics", help="Serve no figures for Prometheus.")] = False,
+    no_metrics: Annotated[
+        bool, typer.Option("--no-metrics", help="Give no process a port for Prometheus; the gateway's /metrics stays.")
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", help="Gets addresses and process ids as JSON once all is ready.")
     ] = None,
