@@ -392,6 +392,7 @@ async def test_a_reply_is_watched_on_the_ring_it_began_on(tmp_path):
         with pytest.raises(ModelNotReady):
             while True:
                 await rig.leader.replies.link_of(kitchen.registered.fellow_id, "kitchen", 0.05)
+                await asyncio.sleep(0.01)  # a link that is there is given at once, and nothing else would run
         call = rig.generate(request_id="r1")
         await until(lambda: rig.leader.gates.of(MODEL).running == 1, "it waits for the link")
         await rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id=MODEL))
