@@ -14,7 +14,8 @@ from swarm_stage.engine.engine import Arrived, BeginEpoch, RingBroke
 from swarm_stage.engine.inbox import Inbox
 from swarm_stage.ring.direct import dial_next
 from swarm_stage.ring.link import Outgoing, RingPlace
-from swarm_stage.ring.relayed import LaneEnd, attach_receiver, attach_sender
+from swarm_stage.ring.outbox import Outbox
+from swarm_stage.ring.relayed import BUNDLE_BYTES_MAX, LaneEnd, attach_receiver, attach_sender
 
 log = structlog.get_logger()
 BUNDLE_MAX = 32  # batches handed to a link at once
@@ -39,7 +40,7 @@ class _Epoch:
     """What belongs to one epoch and ends with it."""
 
     order: WireOrder
-    outbox: asyncio.Queue[ring_pb2.FrameBatch] = field(default_factory=lambda: asyncio.Queue(OUTBOX_MAX))
+    outbox: Outbox = field(default_factory=lambda: Outbox(OUTBOX_MAX))
     outgoing: Outgoing | None = None
     receiver: LaneEnd | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -175,18 +176,13 @@ class Wiring:
         current = self._current
         if current is None or batch.epoch != current.order.epoch or current.is_broken:
             return
-        try:
-            current.outbox.put_nowait(batch)
-        except asyncio.QueueFull:
+        if not current.outbox.put(batch):
             self._break(current, f"{OUTBOX_MAX} batches wait for the next stage")
 
     async def _send_all(self, epoch: _Epoch, outgoing: Outgoing) -> None:
         try:
             while True:
-                batches = [await epoch.outbox.get()]
-                while not epoch.outbox.empty() and len(batches) < BUNDLE_MAX:
-                    batches.append(epoch.outbox.get_nowait())
-                await outgoing.send(batches)
+                await outgoing.send(await epoch.outbox.take(BUNDLE_MAX, BUNDLE_BYTES_MAX))
         except LinkBroken as error:
             self._break(epoch, error.message)
 
