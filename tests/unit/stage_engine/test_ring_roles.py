@@ -40,6 +40,21 @@ def test_a_session_that_finds_no_memory_fails_alone(short):
     assert ring.counters[0].kv_tokens_reserved == 0
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+def test_sessions_that_found_no_memory_take_no_piece_from_those_that_follow(stages):
+    """As many as there may be pieces in the ring: an answer that never comes is not awaited."""
+    ring = MemoryRing(stages)
+    ring.computes[0].room_tokens = 20
+    for number in range(stages):
+        ring.submit(str(number), PROMPT, new_tokens=18)
+    ring.run()
+    after = ring.submit("after", PROMPT, new_tokens=17)
+    ring.run()
+
+    assert after.tokens == lone_run(PROMPT, stages, 17)
+    assert ring.first.pieces_out == 0
+
+
 def test_an_end_token_ends_the_reply_and_is_counted():
     second = lone_run(PROMPT, 2, 2)[1]
     ring = MemoryRing(2)
@@ -298,6 +313,16 @@ def test_a_tighter_stage_lowers_what_stage_0_admits():
     heard = ring.submit("a", PROMPT, new_tokens=60)
 
     assert heard.broke.error.facts["budget_tokens"] == "50"
+
+
+@pytest.mark.parametrize(("tokens", "admitted"), [(None, 1000), (700, 700), (2000, 1000)])
+def test_the_next_epoch_sets_the_budget_anew_and_never_above_what_was_loaded(tokens, admitted):
+    ring = MemoryRing(2, kv_tokens=1000)
+    ring.first.limit_kv(50)
+    ring.first.limit_kv(tokens)
+    ring.first.refresh_counters()
+
+    assert ring.counters[0].kv_tokens_max == admitted
 
 
 def test_bytes_per_token_count_every_link_once():

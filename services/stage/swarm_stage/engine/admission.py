@@ -25,6 +25,7 @@ class Admission:
 
     def __init__(self, budget: KvBudget, in_flight_max: int) -> None:
         self._budget = budget
+        self._loaded_tokens = budget.tokens
         self._in_flight_max = max(1, in_flight_max)
         self._queue: FairQueue[Request] = FairQueue()
         self._waiting: dict[str, Request] = {}
@@ -49,9 +50,9 @@ class Admission:
         """Requests that wait, probes left out."""
         return len(self._waiting)
 
-    def limit_kv(self, tokens: int) -> None:
-        """Lower the budget; what is reserved beyond it drains by itself."""
-        self._budget.tokens = min(self._budget.tokens, tokens)
+    def limit_kv(self, tokens: int | None) -> None:
+        """Set the budget, at most to what it was at load, which is None; what is reserved beyond drains by itself."""
+        self._budget.tokens = self._loaded_tokens if tokens is None else min(self._loaded_tokens, tokens)
 
     def enqueue(self, request: Request) -> None:
         """Wait for a place. Raises ContextTooLong for what never fits, Overloaded when too many wait."""

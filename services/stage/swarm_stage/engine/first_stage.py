@@ -109,8 +109,8 @@ class FirstStage:
             self._finish(reply, generation_pb2.FINISH_REASON_STOP)
         self._admit()
 
-    def limit_kv(self, tokens: int) -> None:
-        """Admit no more than the tightest stage of the ring holds, tokens."""
+    def limit_kv(self, tokens: int | None) -> None:
+        """Admit no more than the tightest stage of the ring holds, tokens; None is untold."""
         self._admission.limit_kv(tokens)
 
     def begin_epoch(self, epoch: int, why: SwarmError) -> None:
@@ -188,6 +188,7 @@ class FirstStage:
             except SwarmError as error:  # no memory for it; the others go on
                 self._fail(reply, error)
                 return
+        self._pieces.sent()
         self._run([(reply, self._prompt_step(reply, tokens))])
         if reply.is_prefilling and reply.number in self._replies:
             self._pieces.add(reply)
