@@ -51,6 +51,10 @@ class PromptPieces:
         if not reply.generated:
             self._out -= len(reply.due)
 
+    def sent(self) -> None:
+        """The piece taken last is on its way; its answer is awaited."""
+        self._out += 1
+
     def answered(self) -> None:
         """A piece came round."""
         self._out -= 1
@@ -93,7 +97,6 @@ class PromptPieces:
             self._size = self._size_beside(decoding, SHARE * cycle_ms)
         tokens = min(self._size, len(reply.request.prompt_ids) - reply.prompt_sent)
         self._order.take(self._size)
-        self._out += 1
         self._has_earned = False
         if not decoding:
             self._earned_ms, self._unused_ms = 0.0, math.inf  # inf: as much as can be kept, when a step earns next
