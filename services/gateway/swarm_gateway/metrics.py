@@ -24,44 +24,56 @@ class GatewayMetrics:
         self.now_s = now_s
         self._models: set[str] = set()
         model = ("model_name",)
-        made = {"registry": self.registry}
         ProcessCollector(registry=self.registry)
         self.requests = Counter(
-            "silentswarm_gateway_http_requests", "HTTP requests answered", ("route", "status_class"), **made
+            "silentswarm_gateway_http_requests",
+            "HTTP requests answered",
+            ("route", "status_class"),
+            registry=self.registry,
         )
-        self.running = Gauge("silentswarm_gateway_http_requests_in_flight", "HTTP requests in work", **made)
-        self.streams = Gauge("silentswarm_gateway_streams_in_flight", "chat streams whose headers are sent", **made)
+        self.running = Gauge(
+            "silentswarm_gateway_http_requests_in_flight", "HTTP requests in work", registry=self.registry
+        )
+        self.streams = Gauge(
+            "silentswarm_gateway_streams_in_flight", "chat streams whose headers are sent", registry=self.registry
+        )
         self.readers_gone = Counter(
-            "silentswarm_gateway_readers_gone", "clients that left before their reply was whole", **made
+            "silentswarm_gateway_readers_gone", "clients that left before their reply was whole", registry=self.registry
         )
         self.replies = Counter(
-            "silentswarm_gateway_replies", "chat replies, by how they ended", (*model, "finished_reason"), **made
+            "silentswarm_gateway_replies",
+            "chat replies, by how they ended",
+            (*model, "finished_reason"),
+            registry=self.registry,
         )
         self.prompt_tokens = Counter(
-            "silentswarm_gateway_prompt_tokens", "prompt tokens of admitted replies", model, **made
+            "silentswarm_gateway_prompt_tokens", "prompt tokens of admitted replies", model, registry=self.registry
         )
         self.generation_tokens = Counter(
-            "silentswarm_gateway_generation_tokens", "tokens that arrived from the leader", model, **made
+            "silentswarm_gateway_generation_tokens",
+            "tokens that arrived from the leader",
+            model,
+            registry=self.registry,
         )
         self.first_token_s = Histogram(
             "silentswarm_gateway_time_to_first_token_seconds",
             "from the request's arrival to its first text on the wire, streams only",
             model,
             buckets=_FIRST_BUCKETS_S,
-            **made,
+            registry=self.registry,
         )
         self.inter_token_s = Histogram(
             "silentswarm_gateway_inter_token_latency_seconds",
             "between two texts of a stream on the wire",
             model,
             buckets=_BETWEEN_BUCKETS_S,
-            **made,
+            registry=self.registry,
         )
         self.loop_lag_s = Histogram(
             "silentswarm_gateway_event_loop_lag_seconds",
             "how much later than due the event loop ran a timer",
             buckets=LAG_BUCKETS_S,
-            **made,
+            registry=self.registry,
         )
 
     def text(self) -> bytes:

@@ -119,7 +119,7 @@ def server_means(samples: Sequence[Sample]) -> dict[str, float]:
 
 def stage_parts(server: dict[str, float]) -> list[float]:
     """Compute per decoded token of each stage in ring order, ms."""
-    stages = []
+    stages: list[float] = []
     while (value := server.get(f"stage{len(stages)}_ms")) is not None:
         stages.append(value)
     return stages

@@ -94,7 +94,8 @@ async def _stream(
         if sample.is_whole:
             wait_s = AFTER_FAILURE_S
             continue
-        if asyncio.current_task().cancelling():  # type: ignore[union-attr] - a coroutine always has its task
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
             return
         await asyncio.sleep(wait_s)
         wait_s = min(AFTER_FAILURE_MAX_S, wait_s * 2)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
@@ -39,7 +40,7 @@ class SignalRunner:
         self._send = send
         self._tasks: set[asyncio.Task] = set()
         self._seen: deque[int] = deque(maxlen=SIGNALS_REMEMBERED)
-        self._kinds = {
+        self._kinds: dict[str | None, Callable[[Any, _Steps], Awaitable[link_pb2.SignalResult]]] = {
             "load": self._load,
             "unload": self._unload,
             "wire": self._wire,

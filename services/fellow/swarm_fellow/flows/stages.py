@@ -71,7 +71,7 @@ class HeldStage:
     is_reported: bool = False
     has_crashed: bool = False
     end_reason: str = ""
-    end_kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
+    end_kind: link_pb2.StageEventKind = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
     started: asyncio.Event = field(default_factory=asyncio.Event)
     replies_open: int = 0
     broken: BrokenLink | None = None
@@ -190,7 +190,10 @@ class StageTable:
         stage.watchers = [asyncio.create_task(self._watch_exit(stage)), asyncio.create_task(self._watch_faults(stage))]
 
     def begin_end(
-        self, stage: HeldStage, reason: str = "was unloaded", kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
+        self,
+        stage: HeldStage,
+        reason: str = "was unloaded",
+        kind: link_pb2.StageEventKind = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED,
     ) -> asyncio.Task[None]:
         """Take a stage out of service now and end its process, killed after 10 s; a second call joins the first.
 
@@ -204,7 +207,10 @@ class StageTable:
         return stage.ending
 
     async def end(
-        self, stage: HeldStage, reason: str = "was unloaded", kind: int = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED
+        self,
+        stage: HeldStage,
+        reason: str = "was unloaded",
+        kind: link_pb2.StageEventKind = link_pb2.STAGE_EVENT_KIND_UNSPECIFIED,
     ) -> None:
         """begin_end, and wait until the memory is back, or 15 s. The end goes on when the caller is cancelled."""
         await asyncio.shield(self.begin_end(stage, reason, kind))
@@ -313,6 +319,6 @@ class StageTable:
         self._report(stage, link_pb2.STAGE_EVENT_KIND_CRASHED, f"the process of {describe_stage(stage.spec)} {how}")
         self.begin_end(stage, how)
 
-    def _report(self, stage: HeldStage, kind: int, message: str) -> None:
+    def _report(self, stage: HeldStage, kind: link_pb2.StageEventKind, message: str) -> None:
         if self._sink is not None:
             self._sink(stage_event(stage.spec, kind, message))

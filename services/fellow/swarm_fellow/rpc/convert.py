@@ -53,7 +53,7 @@ def failure_to_proto(error: SwarmError) -> link_pb2.SignalFailure:
     return link_pb2.SignalFailure(reason=reason_to_proto(error.why), message=error.message, metadata=error.facts)
 
 
-def stage_event(spec: stage_pb2.StageSpec, kind: int, message: str) -> link_pb2.ConnectRequest:
+def stage_event(spec: stage_pb2.StageSpec, kind: link_pb2.StageEventKind, message: str) -> link_pb2.ConnectRequest:
     """A stage's life changed without a signal."""
     return link_pb2.ConnectRequest(stage_event=link_pb2.StageEvent(spec=spec, kind=kind, message=message))
 
