@@ -80,7 +80,7 @@ class Run:
                 return
         raise AssertionError("the ring never came to rest")
 
-    def check(self, requests: list[Ask], lone_run) -> None:
+    def assert_lone_runs(self, requests: list[Ask], lone_run) -> None:
         for ask, told in zip(requests, self.heard, strict=True):
             needed = len(ask.prompt) + ask.new_tokens
             if needed > self.ring.budget.tokens:
@@ -116,7 +116,7 @@ def test_replies_are_their_lone_runs_and_nothing_is_left_behind(
     run = Run(ring, batch_max if batches else 1, in_flight)
     run.play(requests)
 
-    run.check(requests, lambda prompt, new_tokens: _arithmetic_alone(stages, prompt, new_tokens))
+    run.assert_lone_runs(requests, lambda prompt, new_tokens: _arithmetic_alone(stages, prompt, new_tokens))
 
 
 @cache
@@ -168,7 +168,7 @@ def test_real_replies_are_their_lone_runs_too(llama_computes):
         )
         run = Run(ring, batch_max, 4)
         run.play(requests)
-        run.check(requests, alone)
+        run.assert_lone_runs(requests, alone)
 
     hold()
 
