@@ -123,7 +123,7 @@ _COUNTERS = {
 
 
 def _kv_tokens_max(status: stage_pb2.StageStatus) -> float | None:
-    """What is admitted by, which stage 0 knows, else what was measured to fit here."""
+    """What the ring admits by, else, before it is wired, what was measured to fit here."""
     if status.kv_tokens_max:
         return status.kv_tokens_max
     return status.kv_tokens_measured if status.HasField("kv_tokens_measured") else None

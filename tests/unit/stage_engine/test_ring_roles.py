@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from silentswarm.core.v1 import generation_pb2, tensor_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.errors import LinkBroken, Reason
-from swarm_stage.engine.reply import Waiting
+from swarm_stage.engine.reply import Tokens, Waiting
 
 from tests.unit.stage_engine.memory_ring import MemoryRing, lone_run
 
@@ -323,6 +323,27 @@ def test_the_next_epoch_sets_the_budget_anew_and_never_above_what_was_loaded(tok
     ring.first.refresh_counters()
 
     assert ring.counters[0].kv_tokens_max == admitted
+
+
+def test_every_stage_tells_what_the_ring_admits_by():
+    """So that what it holds is against what may be held, not against what would fit it alone."""
+    ring = MemoryRing(3, kv_tokens=1000)
+    for role in (ring.first, *ring.later):
+        role.limit_kv(700)
+        role.refresh_counters()
+
+    assert [counters.kv_tokens_max for counters in ring.counters] == [700, 700, 700]
+
+
+def test_whoever_waits_for_its_prompts_turn_hears_that_the_ring_moves():
+    """Replies take silence for a frozen stage; the second prompt of a caller is not begun before the first is done."""
+    ring = MemoryRing(1, chunk=1)
+    ring.submit("first", [1, 2, 3, 4], new_tokens=1)
+    second = ring.submit("second", [1, 2], new_tokens=1)
+    for _ in range(3):
+        ring.step(0)
+
+    assert second.notes[1:] == [Tokens(())] * 3
 
 
 def test_bytes_per_token_count_every_link_once():

@@ -13,10 +13,10 @@ class Counters:
     busy_s: float = 0.0
     sessions: int = 0
     kv_tokens_used: int = 0
+    kv_tokens_max: int = 0  # what the ring admits by, once it is wired
     last_busy_s: float = 0.0
     # Stage 0:
     kv_tokens_reserved: int = 0
-    kv_tokens_max: int = 0
     waiting: int = 0
     too_long: int = 0
     failed: int = 0

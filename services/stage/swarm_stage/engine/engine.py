@@ -136,8 +136,7 @@ def _dispatch(role: Role, item: Any) -> None:
         role.on_batch(item.batch, item.arrived_s)
     elif isinstance(item, BeginEpoch):
         role.begin_epoch(item.epoch, item.why)
-        if isinstance(role, FirstStage):
-            role.limit_kv(item.kv_tokens)
+        role.limit_kv(item.kv_tokens)
     elif isinstance(item, RingBroke):
         role.fail_all(item.error)
     elif isinstance(role, FirstStage) and isinstance(item, Submit):

@@ -52,7 +52,7 @@ class FirstStage:
         self._route = route
         self._stage_count = stage_count
         self._epoch = 0
-        self._broken: SwarmError | None = LinkBroken("this stage has not joined a ring yet")
+        self._broken: SwarmError | None = LinkBroken("the ring is not wired yet; try again soon")
         self._number_last = 0
         self._session_last = 0
         self._replies: dict[int, Reply] = {}  # by number: all that run
@@ -277,16 +277,22 @@ class FirstStage:
             self._note_step(reply, traces, arrived_s, answer_bytes)
         else:
             self._pieces.answered()
+            self._tell_prompts()
             self._costs.note_piece(positions, traces)
             reply.times.note_piece(traces, arrived_s)
         if not tokens and not is_token_due:
-            reply.request.notify(Tokens(()))
             return
         if len(tokens) != 1 or not is_token_due or tokens[0] >= self._compute.vocabulary_size:
             wrong = f"the last stage answered {len(tokens)} tokens where one was due: {list(tokens[:4])}"
             self._fail(reply, BadFrame(wrong))
             return
         self._take_token(reply, tokens[0], arrived_s)
+
+    def _tell_prompts(self) -> None:
+        """A piece came round: all whose prompts are not through hear that the ring moves."""
+        for reply in self._replies.values():
+            if reply.is_prefilling or (reply.due and not reply.generated):
+                reply.request.notify(Tokens(()))
 
     def _take_token(self, reply: Reply, token: int, arrived_s: float) -> None:
         if not reply.generated:

@@ -62,6 +62,10 @@ class LaterStage:
         self._epoch = epoch
         self._session_last = 0
 
+    def limit_kv(self, tokens: int | None) -> None:
+        """What stage 0 admits by, tokens; None is untold. It holds no stage to anything but is what its KV is of."""
+        self._counters.kv_tokens_max = self._spec.kv_tokens if tokens is None else tokens
+
     def fail_all(self, error: SwarmError) -> None:
         """Drop every session; stage 0 tells the callers."""
         for session in list(self._sessions):

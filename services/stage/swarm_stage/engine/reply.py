@@ -30,7 +30,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that came; empty when only a prompt piece went round (a sign of life)."""
+    """Tokens that came; empty when a prompt piece went round, of this reply or another (a sign of life)."""
 
     ids: tuple[int, ...]
 
