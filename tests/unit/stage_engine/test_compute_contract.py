@@ -116,3 +116,20 @@ def test_a_piece_that_asks_for_no_token_gives_none(computes):
     open_all(computes, 1)
 
     assert send(*computes, [(1, 0, (5, 6))], sample=False) == [None]
+
+
+def test_what_goes_wrong_in_drawing_is_its_own_sessions_alone(real_halves):
+    first, last = real_halves["llama", True](), real_halves["llama", False]()
+    open_all((first, last), 1, 2)
+    send(first, last, [(1, 0, (5, 6)), (2, 0, (5, 6))])
+    there = first.forward([Step(session, 2, ids=(7,)) for session in (1, 2)])
+    held = {1: (first.vocabulary_size,), 2: ()}  # no logit has this id
+    outcomes = last.forward(
+        [
+            Step(session, 2, hidden=outcome.hidden, sampling=GREEDY, held_ids=held[session])
+            for session, outcome in zip(held, there, strict=True)
+        ]
+    )
+
+    assert outcomes[0].error.why is Reason.STAGE_FAILED
+    assert outcomes[1].error is None and outcomes[1].token is not None

@@ -119,6 +119,18 @@ async def test_the_token_that_ends_a_turn_is_counted_and_not_shown():
     assert told[-1].done.completion_tokens == 2
 
 
+async def test_an_end_that_the_model_cannot_draw_is_no_end():
+    """Tokenizers name tokens that the head has no row for; holding one back would be refused by the last stage."""
+    codec = LetterCodec()
+    codec.end_ids = frozenset({25, 26, 1000})
+    service, inbox = replies(codec)
+    reading = asyncio.ensure_future(anext(service.generate("r", generation_pb2.Generation(prompt="abc"))))
+    request = await submitted(inbox)
+    reading.cancel()
+
+    assert request.end_ids == {25}
+
+
 async def test_encoding_that_takes_too_long_is_a_deadline_with_the_number():
     service, _ = replies(LetterCodec(template_s=1.0))
     chat = generation_pb2.Chat(messages=[generation_pb2.ChatMessage(role="user", content="a")])

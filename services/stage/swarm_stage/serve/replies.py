@@ -35,6 +35,9 @@ class Replies:
         self._inbox = inbox
         self._codec = codec
         self._vocabulary_size = vocabulary_size
+        # A tokenizer may name an end beyond the head, which is never drawn and must not be held back either.
+        end_ids = codec.end_ids if codec is not None else frozenset()
+        self._end_ids = frozenset(token for token in end_ids if token < vocabulary_size)
         self._budget = budget
         self._clock = clock
         self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="encode")
@@ -160,14 +163,13 @@ class Replies:
             for name, default in self._codec.default_sampling.items():
                 setattr(sampling, name, default)
         sampling.MergeFrom(generation.sampling)
-        end_ids = frozenset() if generation.ignore_eos or self._codec is None else self._codec.end_ids
         weight = generation.caller_weight
         return Request(
             request_id=request_id,
             prompt_ids=tuple(prompt_ids),
             sampling=sampling,
             new_tokens_max=new_tokens_max,
-            end_ids=end_ids,
+            end_ids=frozenset() if generation.ignore_eos else self._end_ids,
             notify=self._notifier(notes),
             arrived_s=arrived_s,
             new_tokens_min=generation.new_tokens_min,

@@ -141,6 +141,9 @@ class TorchCompute:
             return draw(_without(logits_V, step.held_ids), sampling, step.pos + positions), None
         except SwarmError as error:
             return None, error
+        except Exception as failure:
+            log.warning("a token was not drawn", session=step.session, pos=step.pos, exc_info=failure)
+            return None, StageFailed(f"drawing for session {step.session} at {step.pos} failed: {failure}")
 
     def _cache_at(self, step: Step) -> SessionCache:
         """The session's cache, cropped to where the step starts. Raises BadFrame when it holds less."""
