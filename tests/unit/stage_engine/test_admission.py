@@ -151,6 +151,19 @@ def test_a_request_that_waits_for_a_place_is_told_how_many_there_are():
     assert door.waiting("c") == [Waiting(1, "2 of 2 places are taken")]
 
 
+def test_a_request_that_fits_and_stands_behind_others_is_told_how_many():
+    door = Door(kv_tokens=100)
+    door.ask("running", 50)
+    door.start()
+    door.ask("large", 80)
+    for name in ("small", "last"):
+        door.ask(name, 5)
+    door.admission.tell_waiting(0.0, len(door.running))
+
+    assert door.waiting("small") == [Waiting(2, "1 request is before it")]
+    assert door.waiting("last") == [Waiting(3, "2 requests are before it")]
+
+
 def test_a_position_is_told_again_when_it_changed_and_at_most_once_a_second():
     door = Door(places=1)
     for name in "abcd":

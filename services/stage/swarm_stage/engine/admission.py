@@ -130,15 +130,19 @@ class Admission:
 
     def _reason(self, request: Request, position: int, running: int) -> str:
         if running >= self._in_flight_max:
-            return f"{running} of {self._in_flight_max} places are taken"
+            return f"{running} of {_count(self._in_flight_max, 'place is', 'places are')} taken"
         budget = self._budget
         if not budget.fits(request.needed_tokens):
             free = max(0, budget.tokens - budget.reserved_tokens)
             return f"needs {request.needed_tokens:,} tokens of KV; {free:,} of {budget.tokens:,} are free"
-        return f"{position - 1} requests are before it"
+        return f"{_count(position - 1, 'request is', 'requests are')} before it"
 
     def _forget(self, request_id: str) -> None:
         self._waiting.pop(request_id, None)
         self._overtaken.pop(request_id, None)
         self._told.pop(request_id, None)
         self._has_moved = True
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
