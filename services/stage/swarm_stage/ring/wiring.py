@@ -95,7 +95,8 @@ class Wiring:
                 raise StaleEpoch(f"epoch {order.epoch} was joined already; a new wiring needs a new epoch")
             await self._leave(f"the ring moved on to epoch {order.epoch}")
             self._current = fresh = _Epoch(order)
-            self._inbox.put_now(BeginEpoch(order.epoch, LinkBroken("the ring was rewired"), order.kv_tokens))
+            over = LinkBroken("the ring was wired anew; try again soon")
+            self._inbox.put_now(BeginEpoch(order.epoch, over, order.kv_tokens))
             if self.place.stage_count == 1:
                 return ""
             try:
@@ -202,7 +203,8 @@ class Wiring:
         epoch.is_broken = True
         epoch.over.set()
         log.warning("ring broke", epoch=epoch.order.epoch, stage=self.place.stage_index, why=why)
-        self._inbox.put_now(RingBroke(LinkBroken(f"the ring broke at stage {self.place.stage_index}: {why}")))
+        broke = f"the ring broke at stage {self.place.stage_index} ({why}); it is wired anew, try again soon"
+        self._inbox.put_now(RingBroke(LinkBroken(broke)))
         self._on_broken(epoch.order.epoch, why)
         closing = asyncio.ensure_future(_close(epoch))
         epoch.tasks.add(closing)
