@@ -159,6 +159,36 @@ def test_equal_fellows_get_equal_shares():
     assert sorted(stage.layer_stop - stage.layer_start for stage in placed.stages) == [7, 7, 8, 8]
 
 
+@pytest.mark.parametrize("stage_count", [2, 3, 4])
+@pytest.mark.parametrize("tied", [True, False])
+def test_equal_fellows_read_equally_much_for_a_token(stage_count, tied):
+    """The last stage reads its head for every token, the first one row of its embeddings: as many layers each would
+    leave the first one idle for a third of the time.
+    """
+    manifest = make_manifest(layer_count=30, hidden_size=576, vocabulary_size=49_152, tied=tied)
+    layer, head = 12 * 576**2, 49_152 * 576
+
+    placed = plan(manifest, [make_fellow(name) for name in "abcd"], PlanRequest(num_stages=stage_count))
+
+    layers = [stage.layer_stop - stage.layer_start for stage in placed.stages]
+    read = [count * layer for count in layers[:-1]] + [layers[-1] * layer + head]
+    assert max(read) - min(read) <= 2 * layer
+    assert layers[-1] < min(layers[:-1])
+
+
+def test_memory_stays_the_limit_of_what_a_stage_is_given():
+    """Reading equally much would give the first stage more layers than fit beside the embeddings."""
+    manifest = make_manifest(layer_count=10, hidden_size=576, vocabulary_size=49_152, layer_elements=25 * MEGABYTE)
+    roomy = plan(manifest, [make_fellow(name) for name in "ab"], PlanRequest(num_stages=2)).stages
+    first_bytes = roomy[0].weight_bytes + roomy[0].kv_bytes + roomy[0].working_bytes
+    fellows = [make_fellow("a", first_bytes - MEGABYTE), make_fellow("b", 4 * first_bytes)]
+
+    placed = plan(manifest, fellows, PlanRequest(fellow_ids=("id-a", "id-b")))
+
+    assert placed.stages[0].layer_stop < roomy[0].layer_stop
+    assert placed.stages[0].layer_stop > 0
+
+
 def test_without_a_count_as_few_stages_as_fit_are_used():
     manifest = make_manifest(layer_count=10, layer_elements=50 * MEGABYTE)  # 2 GB in float32
     fellows = [make_fellow(name, 1_200 * MEGABYTE) for name in "abcd"]
@@ -212,7 +242,8 @@ def test_too_little_memory_names_each_fellow_and_the_need():
 
 
 def test_unknown_memory_is_not_zero():
-    placed = plan(make_manifest(), [make_fellow("a", None), make_fellow("b", None)], PlanRequest(num_stages=2))
+    manifest = make_manifest(vocabulary_size=10)
+    placed = plan(manifest, [make_fellow("a", None), make_fellow("b", None)], PlanRequest(num_stages=2))
 
     assert [stage.free_bytes for stage in placed.stages] == [None, None]
     assert [stage.layer_stop - stage.layer_start for stage in placed.stages] == [2, 2]

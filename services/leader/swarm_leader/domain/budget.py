@@ -52,6 +52,11 @@ class ModelCost:
                 held += self.head_bytes
         return held
 
+    def read_bytes(self, layers: LayerRange) -> int:
+        """Weights a stage reads for one token: all but the embeddings, of which it reads a row."""
+        read = self.layer_prefix_bytes[layers.layer_stop] - self.layer_prefix_bytes[layers.layer_start]
+        return read + (self.norm_bytes + self.head_bytes if layers.is_last else 0)
+
     def kv_bytes(self, layers: LayerRange, kv_tokens: int) -> int:
         """Keys and values of a stage for this many positions of all sessions together."""
         return (layers.layer_stop - layers.layer_start) * self.kv_layer_bytes * kv_tokens

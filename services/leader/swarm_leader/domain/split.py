@@ -51,10 +51,12 @@ def is_fitting(cost: ModelCost, budget: RingBudget) -> bool:
 
 
 def cut_layers(cost: ModelCost, budget: RingBudget) -> list[LayerRange] | None:
-    """Cut the model into one run of layers per stage so that each takes memory in proportion to what it has.
+    """Cut the model into one run of layers per stage that fits, and that keeps all stages equally busy.
 
-    Minimises the sum of taken^2 / free over the stages, which is least when all are equally full. Every stage gets at
-    least one layer. None when no cut fits. Deterministic: at a tie the earlier cut is the smaller one.
+    A token costs a stage what it reads, so the sum of read^2 / free over the stages is made least: stages of equal room
+    read equally much, and a roomier one reads more in proportion (what is known of a machine's speed is its size).
+    Every stage gets at least one layer. None when no cut fits. Deterministic: at a tie the earlier cut is the smaller
+    one. Source: docs/decisions/0007-stages-read-equally.md
     """
     stage_count, layer_count = len(budget.free_bytes), cost.layer_count
     known = [free for free in budget.free_bytes if free is not None]
@@ -69,8 +71,8 @@ def cut_layers(cost: ModelCost, budget: RingBudget) -> list[LayerRange] | None:
             for stop in stops:
                 if stop <= start or not _fits(cost, budget, stage, start, stop):
                     continue
-                taken = stage_bytes(cost, LayerRange(start, stop, layer_count), budget)
-                total = cost_so_far + taken * taken / share
+                read = cost.read_bytes(LayerRange(start, stop, layer_count))
+                total = cost_so_far + read * read / share
                 if total < reached.get(stop, (math.inf, 0))[0]:
                     reached[stop] = (total, start)
         best.append(reached)
