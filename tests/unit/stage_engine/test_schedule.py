@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from silentswarm.ring.v1 import ring_pb2
-from swarm_stage.engine.schedule import PIECE_TOKENS_MIN, Planner, piece_tokens, plan_groups
+from swarm_stage.engine.schedule import (
+    PIECE_TOKENS_MIN,
+    SEEN_TIMES_MAX,
+    SHARE,
+    Planner,
+    pace_pieces,
+    piece_tokens,
+    plan_groups,
+)
 from swarm_stage.engine.step_costs import Cost, LearnedCost, RingCosts
 
 
@@ -79,7 +87,27 @@ def test_a_piece_fits_its_time_or_is_the_shortest_there_is(fixed_ms, token_ms, m
 
 
 def test_a_piece_grows_no_faster_than_what_was_seen():
-    assert piece_tokens([Cost(1, 0, seen_rows=40)], most_ms=1e6) == 80
+    assert piece_tokens([Cost(1, 0, seen_rows=40)], most_ms=1e6) == SEEN_TIMES_MAX * 40
+
+
+@given(
+    costs=st.lists(st.builds(Cost, st.floats(0, 100), st.floats(0, 10), st.booleans()), min_size=1, max_size=4),
+    cycle_ms=st.floats(1, 500),
+    held_up_cycles=st.floats(1, 4),
+)
+def test_a_pace_takes_its_share_of_the_time_and_doubles_fewer_than_half_of_the_gaps(costs, cycle_ms, held_up_cycles):
+    pace = pace_pieces(costs, cycle_ms, len(costs), held_up_cycles, tokens_max=256)
+
+    assert pace.piece_ms <= SHARE * pace.cycles * cycle_ms + 1e-6
+    assert pace.piece_ms <= cycle_ms or pace.cycles > 2
+    assert pace.tokens == PIECE_TOKENS_MIN or pace.piece_ms <= held_up_cycles * cycle_ms / len(costs) + 1e-6
+
+
+def test_pieces_are_large_and_rare_where_a_small_one_costs_nearly_as_much():
+    """A step of 100 ms: every third may wait 275 ms for 224 tokens, or each 80 ms for 32."""
+    assert pace_pieces([Cost(50, 1)], 100, 1, 2.75, tokens_max=256).tokens == 224
+    assert pace_pieces([Cost(50, 1)], 100, 1, 2.75, tokens_max=256).cycles == pytest.approx(274 / 80)
+    assert pace_pieces([Cost(1, 2)], 100, 1, 2.75, tokens_max=256).tokens == 32
 
 
 @given(fixed=st.floats(0, 50), row=st.floats(0, 20), sizes=st.lists(st.integers(1, 16), min_size=8, max_size=60))

@@ -4,11 +4,13 @@ import math
 
 from swarm_stage.engine.prompt_order import PromptOrder, is_short
 from swarm_stage.engine.reply import Reply
-from swarm_stage.engine.schedule import PIECE_TOKENS_UNMEASURED, Planner, piece_tokens
+from swarm_stage.engine.schedule import PIECE_TOKENS_UNMEASURED, SHARE, Pace, Planner, pace_pieces, piece_tokens
 
-SHARE = 0.8  # of a cycle that prompts may take beside decoding; 1 would double it, and estimates are estimates
-DEBT_CYCLES_MAX = 4.0  # a piece that was foreseen far too dear must not keep prompts waiting for ever
-SHORT_GAP = 1.75  # by how many cycles a piece of a short prompt may hold a step up
+DEBT_CYCLES_MAX = 5.0  # a piece that was foreseen far too dear must not keep prompts waiting for ever
+# By how many cycles a piece may hold a step up: no gap reaches three times the median where short prompts keep coming,
+# nor four times where a long one comes once in a while.
+SHORT_GAP = 1.75
+LONG_GAP = 2.75
 UNUSED_CYCLES_MAX = 16.0
 
 
@@ -16,8 +18,8 @@ class PromptPieces:
     """Prompts on their way, one piece a turn, callers by their weights, at most one piece per stage in the ring.
 
     While sessions decode, prompts may take nearly as much of the slowest stage as decoding itself does: every decode
-    batch earns its part of a cycle, every piece spends what it is foreseen to cost. So the time between others' tokens
-    at most doubles, however long the prompt and however dear the shortest piece.
+    batch earns its part of a cycle, every piece spends the cycles that schedule.py's pace has for it. So the time
+    between others' tokens at most doubles, however long the prompt and however dear the shortest piece.
 
     What prompts leave unused is kept for a while and serves short ones: a few people who ask at once would wait long
     for each other in the smallest of pieces. They hold a step up once in a while, and by less than two cycles.
@@ -31,7 +33,7 @@ class PromptPieces:
         self._order = PromptOrder()
         self._size = self._chunk_tokens  # of the piece that left last, before it was cut to what its prompt had left
         self._out = 0
-        self._earned_ms = 0.0
+        self._earned_cycles = 0.0
         self._unused_ms = 0.0
         self._has_earned = False  # a decode batch left since the last piece
 
@@ -65,10 +67,9 @@ class PromptPieces:
         plan = self._planner.plan(decoding)
         if plan.cycle_ms is None:
             return
-        most_ms = SHARE * plan.cycle_ms
-        earned_ms = self._earned_ms + most_ms / plan.groups
-        self._earned_ms = min(most_ms, earned_ms)
-        unused_ms = self._unused_ms + max(0.0, earned_ms - most_ms)
+        earned_cycles = self._earned_cycles + 1 / plan.groups
+        self._earned_cycles = min(1.0, earned_cycles)
+        unused_ms = self._unused_ms + max(0.0, earned_cycles - 1.0) * SHARE * plan.cycle_ms
         self._unused_ms = min(unused_ms, UNUSED_CYCLES_MAX * self._full_cycle_ms(decoding))
 
     def may_send(self, decoding: int) -> bool:
@@ -77,56 +78,66 @@ class PromptPieces:
             return False
         if not decoding:
             return True
-        cycle_ms = self._planner.plan(decoding).cycle_ms
-        if cycle_ms is None or self._costs.pieces is None:
+        reply = self._order.head
+        pace = self._pace(reply, decoding)
+        if pace is None:
             return self._has_earned
-        if self._uses_unused(self._order.head, decoding):
+        if self._uses_unused(reply, decoding):
             return True
-        return self._earned_ms >= min(self._price_ms(self._size_beside(decoding, SHARE * cycle_ms)), SHARE * cycle_ms)
+        return self._earned_cycles >= (pace.cycles if pace.cycles <= 1 else 0)
 
     def take(self, decoding: int) -> tuple[Reply, int]:
         """The reply whose piece leaves now, and its tokens; only when one may. Put it back with add if more is left."""
         reply = self._order.head
-        cycle_ms = self._planner.plan(decoding).cycle_ms or 0.0
+        pace = self._pace(reply, decoding)
         uses_unused = decoding > 0 and self._uses_unused(reply, decoding)
         if not decoding:
             self._size = self._chunk_tokens
         elif uses_unused:
-            self._size = self._size_beside(decoding, SHORT_GAP * self._full_cycle_ms(decoding))
+            self._size = self._size_from_unused(decoding)
         else:
-            self._size = self._size_beside(decoding, SHARE * cycle_ms)
+            self._size = pace.tokens if pace is not None else min(self._chunk_tokens, PIECE_TOKENS_UNMEASURED)
         tokens = min(self._size, len(reply.request.prompt_ids) - reply.prompt_sent)
         self._order.take(self._size)
         self._has_earned = False
         if not decoding:
-            self._earned_ms, self._unused_ms = 0.0, math.inf  # inf: as much as can be kept, when a step earns next
+            self._earned_cycles, self._unused_ms = 0.0, math.inf  # inf: as much as can be kept, when a step earns next
         elif uses_unused:
             self._unused_ms -= self._price_ms(tokens)
-        else:
-            self._earned_ms = max(self._earned_ms - self._price_ms(tokens), -DEBT_CYCLES_MAX * cycle_ms)
+        elif pace is not None:
+            cycles = pace.cycles * self._price_ms(tokens) / pace.piece_ms
+            self._earned_cycles = max(self._earned_cycles - cycles, -DEBT_CYCLES_MAX)
         return reply, tokens
 
     def _uses_unused(self, reply: Reply, decoding: int) -> bool:
         """Its next piece is paid by what prompts left unused, and is the only one between two decode batches."""
         if not self._has_earned or not is_short(reply) or self._costs.pieces is None:
             return False
-        full_cycle_ms = self._full_cycle_ms(decoding)
-        size = self._size_beside(decoding, SHORT_GAP * full_cycle_ms)
-        return full_cycle_ms > 0 and self._unused_ms >= self._price_ms(size)
+        if not self._full_cycle_ms(decoding):
+            return False
+        return self._unused_ms >= self._price_ms(self._size_from_unused(decoding))
 
     def _full_cycle_ms(self, decoding: int) -> float:
         """The cycle when all whose prompts are on their way decode too: what those who decode will live with anyway."""
         beside = len(self._order) if self._costs.are_steps_fitted else 0
         return self._planner.plan(decoding + beside).cycle_ms or 0.0
 
-    def _size_beside(self, decoding: int, cycle_share_ms: float) -> int:
-        """Tokens of a piece beside decoding sessions, of such a part of a cycle."""
-        costs = self._costs.pieces
-        if costs is None or not cycle_share_ms:
-            return min(self._chunk_tokens, PIECE_TOKENS_UNMEASURED)
-        # In a convoy behind one piece a step is held up at every stage, so a piece is a stage's part of a cycle.
-        groups = max(self._planner.plan(decoding).groups, self._costs.stage_count)
-        return min(self._chunk_tokens, piece_tokens(costs, cycle_share_ms / groups))
+    def _pace(self, reply: Reply, decoding: int) -> Pace | None:
+        """How its pieces go beside decoding sessions; None while costs are unknown."""
+        cycle_ms, costs = self._planner.plan(decoding).cycle_ms, self._costs.pieces
+        if not cycle_ms or costs is None:
+            return None
+        held_up_cycles = SHORT_GAP if is_short(reply) else LONG_GAP
+        return pace_pieces(costs, cycle_ms, self._convoy(decoding), held_up_cycles, self._chunk_tokens)
+
+    def _size_from_unused(self, decoding: int) -> int:
+        """Tokens of a piece that is paid by what prompts left unused; costs are known."""
+        most_ms = SHORT_GAP * self._full_cycle_ms(decoding) / self._convoy(decoding)
+        return min(self._chunk_tokens, piece_tokens(self._costs.pieces or (), most_ms))
+
+    def _convoy(self, decoding: int) -> int:
+        """In a convoy behind one piece a step is held up at every stage, so a piece is a stage's part of a cycle."""
+        return max(self._planner.plan(decoding).groups, self._costs.stage_count)
 
     def _price_ms(self, tokens: int) -> float:
         """What a piece is foreseen to cost the slowest stage; 0 while nobody knows."""

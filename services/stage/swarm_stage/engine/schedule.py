@@ -9,6 +9,11 @@ from swarm_stage.engine.step_costs import Cost, RingCosts
 PIECE_TOKENS_MIN = 16  # shorter ones read all weights for next to nothing; longer ones are a multiple of it
 PIECE_TOKENS_UNMEASURED = 32
 GAIN_MIN = 0.03  # what another number of groups than one per stage must win; less is noise of the estimates
+SHARE = 0.8  # of decoding's time that prompts may take beside it; 1 would double it, and estimates are estimates
+RARE_CYCLES = 2.1  # more than 2: fewer than half of the gaps between tokens then have a piece in them
+RARE_GAIN_MIN = 1.3  # how much faster a prompt must get on for the longer gaps that large pieces make
+SEEN_TIMES_MAX = 4  # how much longer a piece may be than those that costs were learned from
+COST_MS_MIN = 0.001  # the grain of traces
 FORGET_STEPS = 16  # plans are thought over after so many new measurements, at first after each
 
 
@@ -56,14 +61,51 @@ def _foresee(sessions: int, groups: int, stage_costs: Sequence[Cost], lap_link_m
 def piece_tokens(piece_costs: Sequence[Cost], most_ms: float) -> int:
     """Tokens of a prompt piece that takes no stage longer than most_ms, as far as the floor allows.
 
-    Never more than twice of what the costs were learned from: short pieces tell little about long ones.
+    Never far beyond what the costs were learned from: short pieces tell little about long ones.
     """
     tokens = min(_affordable(cost, most_ms) for cost in piece_costs)
     return max(PIECE_TOKENS_MIN, tokens // PIECE_TOKENS_MIN * PIECE_TOKENS_MIN)
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How prompt pieces go beside decoding: of so many tokens, one in so many cycles.
+
+    piece_ms: foreseen on the slowest stage; never 0.
+    """
+
+    tokens: int
+    piece_ms: float
+    cycles: float
+
+
+def pace_pieces(
+    piece_costs: Sequence[Cost], cycle_ms: float, convoy: int, held_up_cycles: float, tokens_max: int
+) -> Pace:
+    """The pace at which a prompt gets on fastest while both median and mean of others' gaps at most double.
+
+    Either steadily: pieces so small that every step may wait for one. Or rarely: pieces that hold a step up by as much
+    as held_up_cycles, but fewer than half of all steps; a piece reads all weights whatever its length, so that few
+    large ones get a prompt on faster at the same price.
+    convoy: how many times a step may wait for one piece; a piece is that part of what a step may wait.
+    """
+
+    def pace(most_cycles: float, cycles_min: float) -> Pace:
+        tokens = min(tokens_max, piece_tokens(piece_costs, most_cycles * cycle_ms / convoy))
+        piece_ms = max(COST_MS_MIN, *(cost.of(tokens) for cost in piece_costs))
+        return Pace(tokens, piece_ms, max(cycles_min, piece_ms / (SHARE * cycle_ms)))
+
+    steadily, rarely = pace(SHARE, 0.0), pace(held_up_cycles, RARE_CYCLES)
+    if steadily.piece_ms > cycle_ms:  # the shortest there is, and it more than doubles the gap of a step that waits
+        return rarely
+    if rarely.tokens > steadily.tokens and not all(cost.is_fitted for cost in piece_costs):
+        return rarely  # what length costs is learned from pieces of several lengths
+    gain = (rarely.tokens / rarely.cycles) / (steadily.tokens / steadily.cycles)
+    return rarely if gain >= RARE_GAIN_MIN else steadily
+
+
 def _affordable(cost: Cost, most_ms: float) -> int:
-    left_ms, most_tokens = most_ms - cost.fixed_ms, min(2 * cost.seen_rows, 2**31)
+    left_ms, most_tokens = most_ms - cost.fixed_ms, min(SEEN_TIMES_MAX * cost.seen_rows, 2**31)
     if left_ms <= 0:
         return 0
     return int(min(left_ms / cost.per_row_ms, most_tokens) if cost.per_row_ms > 0 else most_tokens)
