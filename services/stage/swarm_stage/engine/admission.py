@@ -61,7 +61,8 @@ class Admission:
             return
         self._budget.check(len(request.prompt_ids), request.new_tokens_max)
         if len(self._waiting) >= WAITING_MAX:
-            raise Overloaded(f"{WAITING_MAX} requests wait for this ring already", waiting=len(self._waiting))
+            full = f"{WAITING_MAX} requests wait for this ring already; try again soon"
+            raise Overloaded(full, waiting=len(self._waiting))
         if request.request_id in self._waiting:
             raise Overloaded(f"request {request.request_id} waits for this ring already")
         self._waiting[request.request_id] = request
