@@ -29,7 +29,7 @@ BENCHES: dict[str, Bench] = {
     "decode": smollm.decode,
     "prefill": smollm.prefill,
     "two": smollm.two,
-    "even": smollm.even,
+    "cut": smollm.cut,
     "distance": smollm.distance,
     "gaps": arrivals.gaps,
     "fairness": arrivals.fairness,

@@ -1,7 +1,5 @@
-"""Where SmolLM2 is cut for a ring: as the leader would, and so that every stage has as much to read per token."""
+"""Where SmolLM2 is cut for a ring: as the leader would, and what each stage then reads per token."""
 
-from collections.abc import Iterator
-from itertools import combinations, pairwise
 from pathlib import Path
 
 from swarm_core.manifest import manifest_from_json
@@ -22,12 +20,6 @@ def leader_cut(servable: Path, stages: int) -> tuple[LayerRange, ...]:
     return tuple(cut)
 
 
-def even_cut(servable: Path, stages: int) -> tuple[LayerRange, ...]:
-    """So that the stage that reads most per token reads as little as it can. The head is read, embeddings are not."""
-    cost = _cost(servable)
-    return min(_cuts(cost.layer_count, stages), key=lambda cut: max(read_bytes(cost, layers) for layers in cut))
-
-
 def read_bytes(cost: ModelCost, layers: LayerRange) -> int:
     """Weights a stage reads per token."""
     held = cost.layer_prefix_bytes[layers.layer_stop] - cost.layer_prefix_bytes[layers.layer_start]
@@ -42,12 +34,6 @@ def told(servable: Path, cut: tuple[LayerRange, ...]) -> str:
         f"{layers.layer_stop - layers.layer_start} layers ({share / sum(read):.0%} of what a token reads)"
         for layers, share in zip(cut, read, strict=True)
     )
-
-
-def _cuts(layer_count: int, stages: int) -> Iterator[tuple[LayerRange, ...]]:
-    for inner in combinations(range(1, layer_count), stages - 1):
-        stops = (0, *inner, layer_count)
-        yield tuple(LayerRange(start, stop, layer_count) for start, stop in pairwise(stops))
 
 
 def _cost(servable: Path) -> ModelCost:

@@ -6,7 +6,7 @@ the proxy and the relay are not pinned.
 
 from swarm_core.slices import LayerRange
 
-from tests.bench.cuts import even_cut, leader_cut, told
+from tests.bench.cuts import leader_cut, told
 from tests.bench.figures import NO_TARGET, Pair, Row, Target, Unit, quantile
 from tests.bench.reference_process import start_reference
 from tests.bench.ring import RingPlan, start_ring
@@ -14,6 +14,7 @@ from tests.bench.settings import Settings
 from tests.bench.sleeping import ONE_WAY_S
 from tests.bench.streams import ask, ask_many, prompt_of, steady_rate
 from tests.delaying_proxy import measure_round_trip_s, start_proxy
+from tests.models import even_ranges
 
 PROMPT_TOKENS = 64
 NEW_TOKENS = 64
@@ -97,23 +98,23 @@ async def two(settings: Settings) -> list[Row]:
     return [*rows, hop_row(hops[1:])]
 
 
-async def even(settings: Settings) -> list[Row]:
-    """For information: what another cut of the model is worth to 8 streams."""
-    cut = even_cut(settings.servable, 2)
+async def cut(settings: Settings) -> list[Row]:
+    """For information: what the leader's cut is worth to 8 streams, against as many layers on each stage."""
+    halves = even_ranges(leader_cut(settings.servable, 2)[-1].layer_count, 2)
     async with (
-        start_ring(two_stages(settings, cut)) as ring,
-        start_ring(two_stages(settings)) as usual,
+        start_ring(two_stages(settings)) as ring,
+        start_ring(two_stages(settings, tuple(halves))) as halved,
     ):
         await ring.wire()
-        await usual.wire()
+        await halved.wire()
         pairs = []
         for _ in range(settings.pairs + 1):
             a = steady_rate(await ask_many(ring, STREAMS, PROMPT_TOKENS, NEW_TOKENS))
-            b = steady_rate(await ask_many(usual, STREAMS, PROMPT_TOKENS, NEW_TOKENS))
+            b = steady_rate(await ask_many(halved, STREAMS, PROMPT_TOKENS, NEW_TOKENS))
             pairs.append(Pair.ratio(a, b))
-    what = "two stages, 8 streams, cut so that each reads as much per token: against the leader's cut"
-    a = f"tokens/s of {told(settings.servable, cut)}"
-    b = f"tokens/s of {told(settings.servable, leader_cut(settings.servable, 2))}"
+    what = "two stages, 8 streams, as the leader cuts: against as many layers on each"
+    a = f"tokens/s of {told(settings.servable, leader_cut(settings.servable, 2))}"
+    b = f"tokens/s of {told(settings.servable, tuple(halves))}"
     return [Row(what, NO_TARGET, tuple(pairs[1:]), a, b)]
 
 
