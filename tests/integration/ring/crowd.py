@@ -16,7 +16,7 @@ from tests.integration.ring.lone_runs import LoneModel, make_prompts, text_of
 from tests.integration.ring.stages import StageRing
 from tests.models import VOCABULARY
 
-REPLY_TIMEOUT_S = 60.0
+REPLY_TIMEOUT_S = 90.0
 STOP_TEXTS = 12  # of one token each: about every third reply of 12 tokens meets one
 
 
