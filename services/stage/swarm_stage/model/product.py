@@ -21,9 +21,8 @@ class Product:
 
     def __init__(self, weights: Sequence[torch.Tensor], bias: torch.Tensor | None) -> None:
         """weights: [O_i, I] each, as checkpoints have them."""
-        weight_OI = torch.cat(list(weights)) if len(weights) > 1 else weights[0]
-        outputs, inputs = weight_OI.shape
-        self._weight_IO = weight_OI.t().contiguous() if outputs >= inputs else weight_OI.t()
+        outputs, inputs = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
+        self._weight_IO = _side_by_side(weights) if outputs >= inputs else _joined(weights).t()
         self._bias = bias
 
     def __call__(self, x_NI: torch.Tensor) -> torch.Tensor:
@@ -36,6 +35,19 @@ class Product:
         """base + what x gives, [N, O]."""
         added = torch.addmm(base_NO, x_NI, self._weight_IO)
         return added if self._bias is None else added.add_(self._bias)
+
+
+def _joined(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat(list(weights)) if len(weights) > 1 else weights[0]
+
+
+def _side_by_side(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """[I, O], each written straight to its place: joined first and turned then, a layer would be held three times."""
+    outputs = [weight.shape[0] for weight in weights]
+    weight_IO = weights[0].new_empty(weights[0].shape[1], sum(outputs))
+    for part_IO, weight_OI in zip(weight_IO.split(outputs, 1), weights, strict=True):
+        part_IO.copy_(weight_OI.t())
+    return weight_IO
 
 
 def head_logits(hidden_ND: torch.Tensor, weight_VD: torch.Tensor) -> torch.Tensor:
