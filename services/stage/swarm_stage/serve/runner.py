@@ -1,6 +1,7 @@
 """What a stage process does, in order: load once, join rings, prove them, reply, stop. The servicer translates."""
 
 import asyncio
+import gc
 import os
 import resource
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -230,9 +231,15 @@ class StageRunner:
 def _build_torch(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> "tuple[Compute, BuiltSlice]":
     """The real slice. The first import of torch happens here, after the socket answers."""
     on_progress("import", 0, 1)
-    from swarm_stage.serve.build import build
-    from swarm_stage.serve.torch_compute import TorchCompute
-
+    # Importing torch and transformers makes 370,000 objects that stay. Looking through them for garbage while they
+    # are made takes 0.6 s of 4.7 s of CPU, and 0.25 s each later time: they are left out for good.
+    gc.disable()
+    try:
+        from swarm_stage.serve.build import build
+        from swarm_stage.serve.torch_compute import TorchCompute
+    finally:
+        gc.freeze()
+        gc.enable()
     on_progress("import", 1, 1)
     built = build(request, on_progress)
     return TorchCompute(built.model, built.layers, request.spec.dtype, request.device or "cpu"), built
