@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.swarm import Swarm, swarm_up
 
 MODEL = "SmolLM2-135M-Instruct"
+# One thread a stage: two tests run side by side, and threads that wait for each other lose most where cores are short.
+QUICK = {"SWARM_HEARTBEAT_S": "0.5", "SWARM_STAGE_THREADS": "1"}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,5 +62,5 @@ def reference_folder(models_root: Path, tmp_path_factory: pytest.TempPathFactory
 def chat_swarm(models_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
     """Two fellows, SmolLM2 over two stages, links as they come. Tests leave it serving."""
     options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)
-    with swarm_up(tmp_path_factory.mktemp("chat"), *options, env={"SWARM_HEARTBEAT_S": "0.5"}) as swarm:
+    with swarm_up(tmp_path_factory.mktemp("chat"), *options, env=QUICK) as swarm:
         yield swarm

@@ -124,13 +124,16 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition, timeout_s: float = 30.0, what: str = "the condition"):
-    """Poll until `condition()` is truthy and return it; an AssertionError says what was waited for."""
+def wait_for(condition, timeout_s: float = 30.0, what: str = "the condition", every_s: float = 0.05):
+    """Poll until `condition()` is truthy and return it; an AssertionError says what was waited for.
+
+    every_s: for conditions that start a process, seldom enough that what is waited for gets the processor.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if value := condition():
             return value
-        time.sleep(0.05)
+        time.sleep(every_s)
     raise AssertionError(f"{what} did not come within {timeout_s:g} s")
 
 

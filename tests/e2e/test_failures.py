@@ -14,7 +14,7 @@ import pytest
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.leader.v1 import inference_pb2, inference_pb2_grpc, serving_pb2, serving_pb2_grpc
 
-from tests.e2e.conftest import MODEL
+from tests.e2e.conftest import MODEL, QUICK
 from tests.e2e.swarm import is_alive, swarm_up, until, wait_for
 from tests.e2e.test_chat import ask, get, post, read_stream
 
@@ -25,7 +25,7 @@ ENDLESS = {"max_tokens": 2000, "ignore_eos": True, "stream": True}
 def swarm(models_root, tmp_path_factory):
     """A swarm of its own that tests may hurt; it is served again at the start of each."""
     options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)
-    with swarm_up(tmp_path_factory.mktemp("failures"), *options, env={"SWARM_HEARTBEAT_S": "0.5"}) as swarm:
+    with swarm_up(tmp_path_factory.mktemp("failures"), *options, env=QUICK) as swarm:
         yield swarm
 
 
@@ -165,7 +165,8 @@ def test_nothing_is_left_when_a_swarm_ends(models_root, tmp_path):
 
 def test_an_idle_model_gives_its_memory_back_and_the_next_request_loads_it_again(models_root, tmp_path):
     options = ("--fellows", 1, "--stages", 1, "--model", MODEL, "--model-dir", models_root)
-    env = {"SWARM_MODEL_IDLE_UNLOAD_S": "1", "SWARM_HEARTBEAT_S": "0.5"}
+    # Long enough for a busy machine to see the loaded model wired and ready before its stage counts as idle.
+    env = {"SWARM_MODEL_IDLE_UNLOAD_S": "5", "SWARM_HEARTBEAT_S": "0.5"}
     with swarm_up(tmp_path, *options, env=env) as swarm:
         stage = swarm.processes["stage-0@fellow-1"]
         wait_for(lambda: not is_alive(stage), what="the end of the idle stage")

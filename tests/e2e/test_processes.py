@@ -44,7 +44,7 @@ class Fleet:
         return models
 
     def wait_fellows(self, count: int) -> None:
-        wait_for(lambda: self.cli("fellows").stdout.count("connected") >= count, 60, f"{count} fellows")
+        wait_for(lambda: self.cli("fellows").stdout.count("connected") >= count, 60, f"{count} fellows", every_s=0.5)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def test_a_killed_leader_comes_back_and_adopts_the_ring_with_its_stages(models_r
         assert loaded.returncode == 0, loaded.stderr
         fleet.processes["leader"].stop(signal.SIGKILL)
         fleet.start_leader()
-        adopted = wait_for(lambda: paris(fleet), 60, "a reply after the restart")
+        adopted = wait_for(lambda: paris(fleet), 60, "a reply after the restart", every_s=0.5)
         logs = [(tmp_path / f"{name}.log").read_text() for name in ("north", "south")]
 
     assert adopted

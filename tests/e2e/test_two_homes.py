@@ -47,7 +47,7 @@ def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_pat
                 }
                 arguments = ("--leader", f"{WAN_ADDRESS}:{PORT}", "--join-token", "open-sesame", "--name", name)
                 run(name, home, "swarm_fellow", *arguments, "--state-dir", state, env=fellow_env)
-            wait_for(lambda: both_connected(cli("fellows").stdout), 60, "two fellows")
+            wait_for(lambda: both_connected(cli("fellows").stdout), 60, "two fellows", every_s=0.5)
             assert not homes.can_reach(homes.wan, HOME_ADDRESS, 22)
             assert not homes.can_reach(homes.home_a, "10.99.0.3", PORT)
 

@@ -35,13 +35,21 @@ async def figures(port: int) -> dict[tuple[str, ...], float]:
     return {(s.name.removeprefix("silentswarm_fellow_"), *s.labels.values()): s.value for s in samples}
 
 
+async def connected_figures(port: int) -> dict[tuple[str, ...], float]:
+    """The figures once the fellow has read its welcome, which a leader has sent a moment before."""
+    async with asyncio.timeout(10):
+        while not (found := await figures(port))["connected",]:
+            await asyncio.sleep(0.02)
+    return found
+
+
 async def test_figures_of_stages_come_and_go_with_them(tmp_path: Path):
     leader, port = ScriptedLeader(ONE), free_port()
     await leader.start()
     metrics = {"SWARM_METRICS_LISTEN": f"127.0.0.1:{port}"}
     async with running_fellow(leader.address, tmp_path, habits="tells-figures", **metrics):
         fellow = await leader.connection()
-        before = await figures(port)
+        before = await connected_figures(port)
         await fellow.load(ONE.spec("p1"))
         await eventually(lambda: fellow.stages() and fellow.stages()[0].sessions, "a heartbeat has its figures")
         loaded, status = await figures(port), fellow.stages()[0]

@@ -143,18 +143,21 @@ async def test_a_reply_without_an_end_is_a_failure(gateway):
 
 
 async def test_a_deadline_ends_the_wait(start_gateway):
-    gateway = await start_gateway(request_timeout_s=0.3)
+    gateway = await start_gateway(request_timeout_s=1)
 
     async def script(request):
         await asyncio.sleep(WAIT_S)
         yield started()
 
+    await gateway.chat()  # the link to the leader is up: the wait for it is not what the deadline ends
+    await asyncio.wait_for(gateway.leader.ended.wait(), 5)
     gateway.leader.scripts["tiny"] = script
+    gateway.leader.ended.clear()
     status, document, _ = await gateway.chat()
 
     assert status == 504
     assert_openai_error(document, code="deadline")
-    await asyncio.wait_for(gateway.leader.ended.wait(), 2)
+    await asyncio.wait_for(gateway.leader.ended.wait(), 5)
 
 
 async def test_without_a_leader_everything_but_liveness_is_503_at_once(start_gateway):

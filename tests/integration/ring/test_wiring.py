@@ -136,7 +136,7 @@ async def test_a_lane_that_ends_while_the_next_stage_is_dialled_breaks_the_whole
     await relay.start()
     async with stages(2) as ring:
         joining = asyncio.ensure_future(
-            ring[0].wiring.join(order(1, ring[1].address, previous=RELAY, relay=address, timeout_s=10))
+            ring[0].wiring.join(order(1, ring[1].address, previous=RELAY, relay=address, timeout_s=6))
         )
         async with asyncio.timeout(5):
             while not any("receiver" in lane.attached for lane in servicer.board.lanes()):
