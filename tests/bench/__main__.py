@@ -27,6 +27,7 @@ BENCHES: dict[str, Bench] = {
     "busy": sleeping.busy,
     "relay": sleeping.relay,
     "decode": smollm.decode,
+    "decode_free": smollm.decode_free,
     "prefill": smollm.prefill,
     "two": smollm.two,
     "cut": smollm.cut,

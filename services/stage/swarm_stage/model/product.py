@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from swarm_stage.model.weight_memory import empty_weight
+
 HEAD_CHUNK = 1024  # outputs a product: one of 49,152 x 576 takes 27 ms for 8 rows, 48 of 1,024 x 576 take 19 ms
 
 
@@ -44,7 +46,7 @@ def _joined(weights: Sequence[torch.Tensor]) -> torch.Tensor:
 def _side_by_side(weights: Sequence[torch.Tensor]) -> torch.Tensor:
     """[I, O], each written straight to its place: joined first and turned then, a layer would be held three times."""
     outputs = [weight.shape[0] for weight in weights]
-    weight_IO = weights[0].new_empty(weights[0].shape[1], sum(outputs))
+    weight_IO = empty_weight((weights[0].shape[1], sum(outputs)), weights[0].dtype, weights[0].device)
     for part_IO, weight_OI in zip(weight_IO.split(outputs, 1), weights, strict=True):
         part_IO.copy_(weight_OI.t())
     return weight_IO

@@ -10,6 +10,8 @@ from swarm_core.slices import EMBEDDING, HEAD, LayerRange, layer_of
 from torch import nn
 from transformers import PreTrainedModel
 
+from swarm_stage.model.weight_memory import empty_weight
+
 TENSOR_KEY = "tensor"
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 # Stored by old checkpoints, computed from the config by every current one.
@@ -70,7 +72,7 @@ def read_tensor(
         raise ServableCorrupt(f"tensor {name} is of type {stored.dtype}, not a float", tensor=name)
     # Copied off the file's mapping even when nothing is cast: torch aligns its own memory, and matrix kernels may
     # round differently on another alignment.
-    return stored.to(device=device, dtype=dtype, copy=True)
+    return empty_weight(expected_shape, dtype, device).copy_(stored)
 
 
 def _checkpoint_name(
