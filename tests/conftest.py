@@ -1,6 +1,7 @@
 """What every test runs under, whichever and however many beside it. No fixtures: those live beside their tests."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # How long an example takes says how busy the machine is, nothing about the code.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+# What runs in the background of a shell ignores Ctrl-C, and so would every process that tests start to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

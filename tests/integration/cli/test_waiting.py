@@ -82,10 +82,13 @@ def test_where_a_reply_stands_is_said_once_a_change_and_stdout_is_the_reply_alon
 
 def test_ctrl_c_while_waiting_leaves_the_queue_at_once(full: FullLeader):
     with subprocess.Popen(command(full, "infer", "tiny", "Where?"), stderr=subprocess.PIPE, text=True) as infer:
-        assert infer.stderr.readline().startswith("waiting: 3rd in line")
-        infer.send_signal(signal.SIGINT)
-        has_left = full.left.wait(timeout=5)
-        rest = infer.stderr.read()
+        try:
+            assert infer.stderr.readline().startswith("waiting: 3rd in line")
+            infer.send_signal(signal.SIGINT)
+            has_left = full.left.wait(timeout=5)
+            rest = infer.stderr.read()
+        finally:
+            infer.kill()  # harmless when it has ended; without it a failure would wait for its deadline
 
     assert has_left
     assert infer.returncode == 130
