@@ -31,11 +31,12 @@ def frame_batch() -> ring_pb2.FrameBatch:
     )
 
 
-def capabilities() -> capabilities_pb2.Capabilities:
-    """Every capability declared, every parameter set."""
+def capabilities(newest: int) -> capabilities_pb2.Capabilities:
+    """Every capability up to field `newest` declared, every parameter set: what fellows of that time say."""
     declared = capabilities_pb2.Capabilities()
     for field in declared.DESCRIPTOR.fields:
-        getattr(declared, field.name).SetInParent()
+        if field.number <= newest:
+            getattr(declared, field.name).SetInParent()
     declared.wire.MergeFrom(
         capabilities_pb2.Wire(version_min=1, version_max=2, frame_bytes_max=64 * 2**20, dtypes=["F32", "F16", "BF16"])
     )
@@ -50,4 +51,4 @@ def capabilities() -> capabilities_pb2.Capabilities:
 
 def all_golden() -> dict[str, Message]:
     """File name below golden/ -> message."""
-    return {"frame_batch.hex": frame_batch(), "capabilities.hex": capabilities()}
+    return {"frame_batch.hex": frame_batch(), "capabilities.hex": capabilities(25), "capabilities_27.hex": capabilities(27)}

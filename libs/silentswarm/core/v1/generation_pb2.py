@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from silentswarm.core.v1 import reason_pb2 as silentswarm_dot_core_dot_v1_dot_reason__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$silentswarm/core/v1/generation.proto\x12\x13silentswarm.core.v1\x1a silentswarm/core/v1/reason.proto\":\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"l\n\x04\x43hat\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .silentswarm.core.v1.ChatMessage\x12\x1c\n\x0f\x65nable_thinking\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x12\n\x10_enable_thinking\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xaa\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x07\n\x05_seed\"\xc9\x02\n\nGeneration\x12)\n\x04\x63hat\x18\x01 \x01(\x0b\x32\x19.silentswarm.core.v1.ChatH\x00\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12\x33\n\nprompt_ids\x18\x03 \x01(\x0b\x32\x1d.silentswarm.core.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.silentswarm.core.v1.Sampling\x12\x1b\n\x0enew_tokens_max\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x16\n\x0enew_tokens_min\x18\x08 \x01(\r\x12\x0e\n\x06\x63\x61ller\x18\t \x01(\t\x12\x15\n\rcaller_weight\x18\n \x01(\x02\x42\x07\n\x05inputB\x11\n\x0f_new_tokens_max\"\x9c\x02\n\x06Timing\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x12\n\nprefill_ms\x18\x02 \x01(\x01\x12\x11\n\tdecode_ms\x18\x03 \x01(\x01\x12\x10\n\x08stage_ms\x18\x04 \x03(\x01\x12\x0f\n\x07link_ms\x18\x05 \x01(\x01\x12\x17\n\x0f\x62ytes_per_token\x18\x06 \x01(\x01\x12\r\n\x05route\x18\x07 \x01(\t\x12\x10\n\x08total_ms\x18\x08 \x01(\x01\x12\x13\n\x0btokenize_ms\x18\t \x01(\x01\x12\x11\n\tsample_ms\x18\n \x01(\x01\x12\x0f\n\x07wait_ms\x18\x0b \x01(\x01\x12\x15\n\rdetokenize_ms\x18\x0c \x01(\x01\x12\x18\n\x10prefill_stage_ms\x18\r \x03(\x01\x12\x12\n\nbatch_mean\x18\x0e \x01(\x01\"\xd7\x06\n\x0fGenerationEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12?\n\x07started\x18\x02 \x01(\x0b\x32,.silentswarm.core.v1.GenerationEvent.StartedH\x00\x12\x41\n\x06tokens\x18\x03 \x01(\x0b\x32/.silentswarm.core.v1.GenerationEvent.TokenBatchH\x00\x12\x39\n\x04\x64one\x18\x04 \x01(\x0b\x32).silentswarm.core.v1.GenerationEvent.DoneH\x00\x12=\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32+.silentswarm.core.v1.GenerationEvent.FailedH\x00\x12=\n\x06queued\x18\x06 \x01(\x0b\x32+.silentswarm.core.v1.GenerationEvent.QueuedH\x00\x1a*\n\x06Queued\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\x1a.\n\x07Started\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x1a\'\n\nTokenBatch\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\x1a\x9f\x01\n\x04\x44one\x12\x38\n\rfinish_reason\x18\x01 \x01(\x0e\x32!.silentswarm.core.v1.FinishReason\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\r\x12+\n\x06timing\x18\x04 \x01(\x0b\x32\x1b.silentswarm.core.v1.Timing\x1a\xc4\x01\n\x06\x46\x61iled\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12K\n\x08metadata\x18\x03 \x03(\x0b\x32\x39.silentswarm.core.v1.GenerationEvent.Failed.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05\x65vent*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$silentswarm/core/v1/generation.proto\x12\x13silentswarm.core.v1\x1a silentswarm/core/v1/reason.proto\"\x96\x01\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x31\n\ntool_calls\x18\x04 \x03(\x0b\x32\x1d.silentswarm.core.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\x12\x11\n\treasoning\x18\x06 \x01(\t\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"M\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\"G\n\nToolChoice\x12+\n\x04mode\x18\x01 \x01(\x0e\x32\x1d.silentswarm.core.v1.ToolMode\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x86\x02\n\x04\x43hat\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .silentswarm.core.v1.ChatMessage\x12\x1c\n\x0f\x65nable_thinking\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12(\n\x05tools\x18\x03 \x03(\x0b\x32\x19.silentswarm.core.v1.Tool\x12\x34\n\x0btool_choice\x18\x04 \x01(\x0b\x32\x1f.silentswarm.core.v1.ToolChoice\x12 \n\x13parallel_tool_calls\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\x12\n\x10_enable_thinkingB\x16\n\x14_parallel_tool_calls\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xac\x03\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x02H\x07\x88\x01\x01\x12\x32\n\nlogit_bias\x18\t \x03(\x0b\x32\x1e.silentswarm.core.v1.LogitBias\x12\x19\n\x0ctop_logprobs\x18\n \x01(\rH\x08\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x07\n\x05_seedB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penaltyB\x15\n\x13_repetition_penaltyB\x0f\n\r_top_logprobs\"(\n\tLogitBias\x12\r\n\x05token\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"\x86\x02\n\nConstraint\x12\x41\n\x0bjson_object\x18\x01 \x01(\x0b\x32*.silentswarm.core.v1.Constraint.JsonObjectH\x00\x12\x15\n\x0bjson_schema\x18\x02 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12:\n\x07\x63hoices\x18\x05 \x01(\x0b\x32\'.silentswarm.core.v1.Constraint.ChoicesH\x00\x12\x0e\n\x06strict\x18\x06 \x01(\x08\x1a\x0c\n\nJsonObject\x1a\x18\n\x07\x43hoices\x12\r\n\x05texts\x18\x01 \x03(\tB\x06\n\x04kind\"\xfe\x02\n\nGeneration\x12)\n\x04\x63hat\x18\x01 \x01(\x0b\x32\x19.silentswarm.core.v1.ChatH\x00\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12\x33\n\nprompt_ids\x18\x03 \x01(\x0b\x32\x1d.silentswarm.core.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.silentswarm.core.v1.Sampling\x12\x1b\n\x0enew_tokens_max\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x16\n\x0enew_tokens_min\x18\x08 \x01(\r\x12\x0e\n\x06\x63\x61ller\x18\t \x01(\t\x12\x15\n\rcaller_weight\x18\n \x01(\x02\x12\x33\n\nconstraint\x18\x0b \x01(\x0b\x32\x1f.silentswarm.core.v1.ConstraintB\x07\n\x05inputB\x11\n\x0f_new_tokens_max\"\x9c\x02\n\x06Timing\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x12\n\nprefill_ms\x18\x02 \x01(\x01\x12\x11\n\tdecode_ms\x18\x03 \x01(\x01\x12\x10\n\x08stage_ms\x18\x04 \x03(\x01\x12\x0f\n\x07link_ms\x18\x05 \x01(\x01\x12\x17\n\x0f\x62ytes_per_token\x18\x06 \x01(\x01\x12\r\n\x05route\x18\x07 \x01(\t\x12\x10\n\x08total_ms\x18\x08 \x01(\x01\x12\x13\n\x0btokenize_ms\x18\t \x01(\x01\x12\x11\n\tsample_ms\x18\n \x01(\x01\x12\x0f\n\x07wait_ms\x18\x0b \x01(\x01\x12\x15\n\rdetokenize_ms\x18\x0c \x01(\x01\x12\x18\n\x10prefill_stage_ms\x18\r \x03(\x01\x12\x12\n\nbatch_mean\x18\x0e \x01(\x01\"\xfd\t\n\x0fGenerationEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12?\n\x07started\x18\x02 \x01(\x0b\x32,.silentswarm.core.v1.GenerationEvent.StartedH\x00\x12\x41\n\x06tokens\x18\x03 \x01(\x0b\x32/.silentswarm.core.v1.GenerationEvent.TokenBatchH\x00\x12\x39\n\x04\x64one\x18\x04 \x01(\x0b\x32).silentswarm.core.v1.GenerationEvent.DoneH\x00\x12=\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32+.silentswarm.core.v1.GenerationEvent.FailedH\x00\x12=\n\x06queued\x18\x06 \x01(\x0b\x32+.silentswarm.core.v1.GenerationEvent.QueuedH\x00\x1a*\n\x06Queued\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\x1a.\n\x07Started\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x1a\xc7\x01\n\nTokenBatch\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\x46\n\ntool_calls\x18\x04 \x03(\x0b\x32\x32.silentswarm.core.v1.GenerationEvent.ToolCallDelta\x12\x43\n\x08logprobs\x18\x05 \x03(\x0b\x32\x31.silentswarm.core.v1.GenerationEvent.TokenLogprob\x1a?\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\x1am\n\x0cTokenLogprob\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\r\n\x05token\x18\x02 \x01(\x0c\x12=\n\x03top\x18\x03 \x03(\x0b\x32\x30.silentswarm.core.v1.GenerationEvent.Alternative\x1a\x39\n\x0b\x41lternative\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\r\n\x05token\x18\x03 \x01(\x0c\x1a\xb9\x01\n\x04\x44one\x12\x38\n\rfinish_reason\x18\x01 \x01(\x0e\x32!.silentswarm.core.v1.FinishReason\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\r\x12+\n\x06timing\x18\x04 \x01(\x0b\x32\x1b.silentswarm.core.v1.Timing\x12\x18\n\x10reasoning_tokens\x18\x05 \x01(\r\x1a\xc4\x01\n\x06\x46\x61iled\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12K\n\x08metadata\x18\x03 \x03(\x0b\x32\x39.silentswarm.core.v1.GenerationEvent.Failed.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05\x65vent*e\n\x08ToolMode\x12\x19\n\x15TOOL_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTOOL_MODE_AUTO\x10\x01\x12\x12\n\x0eTOOL_MODE_NONE\x10\x02\x12\x16\n\x12TOOL_MODE_REQUIRED\x10\x03*}\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,32 +34,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GENERATIONEVENT_FAILED_METADATAENTRY']._loaded_options = None
   _globals['_GENERATIONEVENT_FAILED_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=1940
-  _globals['_FINISHREASON']._serialized_end=2035
-  _globals['_CHATMESSAGE']._serialized_start=95
-  _globals['_CHATMESSAGE']._serialized_end=153
-  _globals['_CHAT']._serialized_start=155
-  _globals['_CHAT']._serialized_end=263
-  _globals['_TOKENIDS']._serialized_start=265
-  _globals['_TOKENIDS']._serialized_end=288
-  _globals['_SAMPLING']._serialized_start=291
-  _globals['_SAMPLING']._serialized_end=461
-  _globals['_GENERATION']._serialized_start=464
-  _globals['_GENERATION']._serialized_end=793
-  _globals['_TIMING']._serialized_start=796
-  _globals['_TIMING']._serialized_end=1080
-  _globals['_GENERATIONEVENT']._serialized_start=1083
-  _globals['_GENERATIONEVENT']._serialized_end=1938
-  _globals['_GENERATIONEVENT_QUEUED']._serialized_start=1437
-  _globals['_GENERATIONEVENT_QUEUED']._serialized_end=1479
-  _globals['_GENERATIONEVENT_STARTED']._serialized_start=1481
-  _globals['_GENERATIONEVENT_STARTED']._serialized_end=1527
-  _globals['_GENERATIONEVENT_TOKENBATCH']._serialized_start=1529
-  _globals['_GENERATIONEVENT_TOKENBATCH']._serialized_end=1568
-  _globals['_GENERATIONEVENT_DONE']._serialized_start=1571
-  _globals['_GENERATIONEVENT_DONE']._serialized_end=1730
-  _globals['_GENERATIONEVENT_FAILED']._serialized_start=1733
-  _globals['_GENERATIONEVENT_FAILED']._serialized_end=1929
-  _globals['_GENERATIONEVENT_FAILED_METADATAENTRY']._serialized_start=1882
-  _globals['_GENERATIONEVENT_FAILED_METADATAENTRY']._serialized_end=1929
+  _globals['_TOOLMODE']._serialized_start=3437
+  _globals['_TOOLMODE']._serialized_end=3538
+  _globals['_FINISHREASON']._serialized_start=3540
+  _globals['_FINISHREASON']._serialized_end=3665
+  _globals['_CHATMESSAGE']._serialized_start=96
+  _globals['_CHATMESSAGE']._serialized_end=246
+  _globals['_TOOLCALL']._serialized_start=248
+  _globals['_TOOLCALL']._serialized_end=303
+  _globals['_TOOL']._serialized_start=305
+  _globals['_TOOL']._serialized_end=382
+  _globals['_TOOLCHOICE']._serialized_start=384
+  _globals['_TOOLCHOICE']._serialized_end=455
+  _globals['_CHAT']._serialized_start=458
+  _globals['_CHAT']._serialized_end=720
+  _globals['_TOKENIDS']._serialized_start=722
+  _globals['_TOKENIDS']._serialized_end=745
+  _globals['_SAMPLING']._serialized_start=748
+  _globals['_SAMPLING']._serialized_end=1176
+  _globals['_LOGITBIAS']._serialized_start=1178
+  _globals['_LOGITBIAS']._serialized_end=1218
+  _globals['_CONSTRAINT']._serialized_start=1221
+  _globals['_CONSTRAINT']._serialized_end=1483
+  _globals['_CONSTRAINT_JSONOBJECT']._serialized_start=1437
+  _globals['_CONSTRAINT_JSONOBJECT']._serialized_end=1449
+  _globals['_CONSTRAINT_CHOICES']._serialized_start=1451
+  _globals['_CONSTRAINT_CHOICES']._serialized_end=1475
+  _globals['_GENERATION']._serialized_start=1486
+  _globals['_GENERATION']._serialized_end=1868
+  _globals['_TIMING']._serialized_start=1871
+  _globals['_TIMING']._serialized_end=2155
+  _globals['_GENERATIONEVENT']._serialized_start=2158
+  _globals['_GENERATIONEVENT']._serialized_end=3435
+  _globals['_GENERATIONEVENT_QUEUED']._serialized_start=2512
+  _globals['_GENERATIONEVENT_QUEUED']._serialized_end=2554
+  _globals['_GENERATIONEVENT_STARTED']._serialized_start=2556
+  _globals['_GENERATIONEVENT_STARTED']._serialized_end=2602
+  _globals['_GENERATIONEVENT_TOKENBATCH']._serialized_start=2605
+  _globals['_GENERATIONEVENT_TOKENBATCH']._serialized_end=2804
+  _globals['_GENERATIONEVENT_TOOLCALLDELTA']._serialized_start=2806
+  _globals['_GENERATIONEVENT_TOOLCALLDELTA']._serialized_end=2869
+  _globals['_GENERATIONEVENT_TOKENLOGPROB']._serialized_start=2871
+  _globals['_GENERATIONEVENT_TOKENLOGPROB']._serialized_end=2980
+  _globals['_GENERATIONEVENT_ALTERNATIVE']._serialized_start=2982
+  _globals['_GENERATIONEVENT_ALTERNATIVE']._serialized_end=3039
+  _globals['_GENERATIONEVENT_DONE']._serialized_start=3042
+  _globals['_GENERATIONEVENT_DONE']._serialized_end=3227
+  _globals['_GENERATIONEVENT_FAILED']._serialized_start=3230
+  _globals['_GENERATIONEVENT_FAILED']._serialized_end=3426
+  _globals['_GENERATIONEVENT_FAILED_METADATAENTRY']._serialized_start=3379
+  _globals['_GENERATIONEVENT_FAILED_METADATAENTRY']._serialized_end=3426
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,7 @@
 from silentswarm.core.v1 import access_pb2 as _access_pb2
 from silentswarm.core.v1 import capabilities_pb2 as _capabilities_pb2
 from silentswarm.core.v1 import hardware_pb2 as _hardware_pb2
+from silentswarm.core.v1 import link_pb2 as _link_pb2
 from silentswarm.core.v1 import reason_pb2 as _reason_pb2
 from silentswarm.core.v1 import stage_pb2 as _stage_pb2
 from google.protobuf.internal import containers as _containers
@@ -40,7 +41,7 @@ class ConnectRequest(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[SignalResult, _Mapping]] = ..., progress: _Optional[_Union[SignalProgress, _Mapping]] = ..., stage_event: _Optional[_Union[StageEvent, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("identity", "name", "join_token", "hardware", "capabilities", "held", "version")
+    __slots__ = ("identity", "name", "join_token", "hardware", "capabilities", "held", "version", "process_nonce", "certificate_request")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +49,8 @@ class Register(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_NONCE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_REQUEST_FIELD_NUMBER: _ClassVar[int]
     identity: str
     name: str
     join_token: str
@@ -55,7 +58,9 @@ class Register(_message.Message):
     capabilities: _capabilities_pb2.Capabilities
     held: _containers.RepeatedCompositeFieldContainer[HeldStage]
     version: str
-    def __init__(self, identity: _Optional[str] = ..., name: _Optional[str] = ..., join_token: _Optional[str] = ..., hardware: _Optional[_Union[_hardware_pb2.Hardware, _Mapping]] = ..., capabilities: _Optional[_Union[_capabilities_pb2.Capabilities, _Mapping]] = ..., held: _Optional[_Iterable[_Union[HeldStage, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
+    process_nonce: str
+    certificate_request: bytes
+    def __init__(self, identity: _Optional[str] = ..., name: _Optional[str] = ..., join_token: _Optional[str] = ..., hardware: _Optional[_Union[_hardware_pb2.Hardware, _Mapping]] = ..., capabilities: _Optional[_Union[_capabilities_pb2.Capabilities, _Mapping]] = ..., held: _Optional[_Iterable[_Union[HeldStage, _Mapping]]] = ..., version: _Optional[str] = ..., process_nonce: _Optional[str] = ..., certificate_request: _Optional[bytes] = ...) -> None: ...
 
 class HeldStage(_message.Message):
     __slots__ = ("status", "ring_addresses")
@@ -171,20 +176,24 @@ class ConnectResponse(_message.Message):
     def __init__(self, registered: _Optional[_Union[Registered, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ...) -> None: ...
 
 class Registered(_message.Message):
-    __slots__ = ("fellow_id", "name", "heartbeat_ms", "lease_ms", "unwanted", "node_credential")
+    __slots__ = ("fellow_id", "name", "heartbeat_ms", "lease_ms", "unwanted", "node_credential", "certificate", "roots")
     FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     UNWANTED_FIELD_NUMBER: _ClassVar[int]
     NODE_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
     fellow_id: str
     name: str
     heartbeat_ms: int
     lease_ms: int
     unwanted: _containers.RepeatedCompositeFieldContainer[_stage_pb2.StageSpec]
     node_credential: str
-    def __init__(self, fellow_id: _Optional[str] = ..., name: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., unwanted: _Optional[_Iterable[_Union[_stage_pb2.StageSpec, _Mapping]]] = ..., node_credential: _Optional[str] = ...) -> None: ...
+    certificate: bytes
+    roots: bytes
+    def __init__(self, fellow_id: _Optional[str] = ..., name: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., unwanted: _Optional[_Iterable[_Union[_stage_pb2.StageSpec, _Mapping]]] = ..., node_credential: _Optional[str] = ..., certificate: _Optional[bytes] = ..., roots: _Optional[bytes] = ...) -> None: ...
 
 class Signal(_message.Message):
     __slots__ = ("signal_id", "timeout_ms", "load", "unload", "wire", "probe", "stop", "ping")
@@ -221,7 +230,7 @@ class UnloadSignal(_message.Message):
     def __init__(self, placement_id: _Optional[str] = ...) -> None: ...
 
 class WireSignal(_message.Message):
-    __slots__ = ("placement_id", "epoch", "route", "next_addresses", "previous_route", "relay_address", "kv_tokens")
+    __slots__ = ("placement_id", "epoch", "route", "next_addresses", "previous_route", "relay_address", "kv_tokens", "keys")
     PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
@@ -229,6 +238,7 @@ class WireSignal(_message.Message):
     PREVIOUS_ROUTE_FIELD_NUMBER: _ClassVar[int]
     RELAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     placement_id: str
     epoch: int
     route: _stage_pb2.Route
@@ -236,7 +246,8 @@ class WireSignal(_message.Message):
     previous_route: _stage_pb2.Route
     relay_address: str
     kv_tokens: int
-    def __init__(self, placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., relay_address: _Optional[str] = ..., kv_tokens: _Optional[int] = ...) -> None: ...
+    keys: _link_pb2.RingKeys
+    def __init__(self, placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., relay_address: _Optional[str] = ..., kv_tokens: _Optional[int] = ..., keys: _Optional[_Union[_link_pb2.RingKeys, _Mapping]] = ...) -> None: ...
 
 class ProbeSignal(_message.Message):
     __slots__ = ("placement_id",)

@@ -48,8 +48,9 @@ class FellowLinkServicer:
 
     def Connect(self, request_iterator, context):
         """Register first, then heartbeats, results and events up; a Registered first, then signals down.
-        A second Connect of the same identity ends the older one. Reconnecting is always safe: the
-        fellow says what it holds, the leader re-adopts it.
+        A machine joins with a join token and gets a credential, which it presents from then on. A second Connect of the
+        same process ends the older one; of another process with the same identity it is refused (CONFLICT) while the older
+        one lives. Reconnecting is always safe: the fellow says what it holds, the leader re-adopts it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from silentswarm.core.v1 import access_pb2 as silentswarm_dot_core_dot_v1_dot_access__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n silentswarm/relay/v1/relay.proto\x12\x14silentswarm.relay.v1\x1a silentswarm/core/v1/access.proto\"q\n\x06\x41ttach\x12\x0c\n\x04lane\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12(\n\x04role\x18\x04 \x01(\x0e\x32\x1a.silentswarm.relay.v1.Role\x12\x0f\n\x07\x62undles\x18\x05 \x01(\x08\"h\n\rAttachRequest\x12.\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x1c.silentswarm.relay.v1.AttachH\x00\x12\x11\n\x07payload\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04more\x18\x03 \x03(\x0c\x42\x06\n\x04\x62ody\"m\n\x0e\x41ttachResponse\x12\x32\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x1e.silentswarm.relay.v1.AttachedH\x00\x12\x11\n\x07payload\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04more\x18\x03 \x03(\x0c\x42\x06\n\x04\x62ody\"6\n\x08\x41ttached\x12\x19\n\x11payload_bytes_max\x18\x01 \x01(\x04\x12\x0f\n\x07\x62undles\x18\x02 \x01(\x08*@\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SENDER\x10\x01\x12\x11\n\rROLE_RECEIVER\x10\x02\x32\x66\n\x05Relay\x12]\n\x06\x41ttach\x12#.silentswarm.relay.v1.AttachRequest\x1a$.silentswarm.relay.v1.AttachResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n silentswarm/relay/v1/relay.proto\x12\x14silentswarm.relay.v1\x1a silentswarm/core/v1/access.proto\"\x81\x01\n\x06\x41ttach\x12\x0c\n\x04lane\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12(\n\x04role\x18\x04 \x01(\x0e\x32\x1a.silentswarm.relay.v1.Role\x12\x0f\n\x07\x62undles\x18\x05 \x01(\x08\x12\x0e\n\x06ticket\x18\x06 \x01(\x0c\"h\n\rAttachRequest\x12.\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x1c.silentswarm.relay.v1.AttachH\x00\x12\x11\n\x07payload\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04more\x18\x03 \x03(\x0c\x42\x06\n\x04\x62ody\"m\n\x0e\x41ttachResponse\x12\x32\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x1e.silentswarm.relay.v1.AttachedH\x00\x12\x11\n\x07payload\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04more\x18\x03 \x03(\x0c\x42\x06\n\x04\x62ody\"6\n\x08\x41ttached\x12\x19\n\x11payload_bytes_max\x18\x01 \x01(\x04\x12\x0f\n\x07\x62undles\x18\x02 \x01(\x08*@\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SENDER\x10\x01\x12\x11\n\rROLE_RECEIVER\x10\x02\x32\x66\n\x05Relay\x12]\n\x06\x41ttach\x12#.silentswarm.relay.v1.AttachRequest\x1a$.silentswarm.relay.v1.AttachResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +34,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RELAY'].methods_by_name['Attach']._loaded_options = None
   _globals['_RELAY'].methods_by_name['Attach']._serialized_options = b'\250\273\030\005'
-  _globals['_ROLE']._serialized_start=480
-  _globals['_ROLE']._serialized_end=544
-  _globals['_ATTACH']._serialized_start=92
-  _globals['_ATTACH']._serialized_end=205
-  _globals['_ATTACHREQUEST']._serialized_start=207
-  _globals['_ATTACHREQUEST']._serialized_end=311
-  _globals['_ATTACHRESPONSE']._serialized_start=313
-  _globals['_ATTACHRESPONSE']._serialized_end=422
-  _globals['_ATTACHED']._serialized_start=424
-  _globals['_ATTACHED']._serialized_end=478
-  _globals['_RELAY']._serialized_start=546
-  _globals['_RELAY']._serialized_end=648
+  _globals['_ROLE']._serialized_start=497
+  _globals['_ROLE']._serialized_end=561
+  _globals['_ATTACH']._serialized_start=93
+  _globals['_ATTACH']._serialized_end=222
+  _globals['_ATTACHREQUEST']._serialized_start=224
+  _globals['_ATTACHREQUEST']._serialized_end=328
+  _globals['_ATTACHRESPONSE']._serialized_start=330
+  _globals['_ATTACHRESPONSE']._serialized_end=439
+  _globals['_ATTACHED']._serialized_start=441
+  _globals['_ATTACHED']._serialized_end=495
+  _globals['_RELAY']._serialized_start=563
+  _globals['_RELAY']._serialized_end=665
 # @@protoc_insertion_point(module_scope)

@@ -18,18 +18,20 @@ ROLE_SENDER: Role
 ROLE_RECEIVER: Role
 
 class Attach(_message.Message):
-    __slots__ = ("lane", "channel", "epoch", "role", "bundles")
+    __slots__ = ("lane", "channel", "epoch", "role", "bundles", "ticket")
     LANE_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     lane: str
     channel: str
     epoch: int
     role: Role
     bundles: bool
-    def __init__(self, lane: _Optional[str] = ..., channel: _Optional[str] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., bundles: _Optional[bool] = ...) -> None: ...
+    ticket: bytes
+    def __init__(self, lane: _Optional[str] = ..., channel: _Optional[str] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., bundles: _Optional[bool] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
     __slots__ = ("attach", "payload", "more")

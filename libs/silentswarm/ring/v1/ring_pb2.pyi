@@ -2,6 +2,7 @@ from silentswarm.core.v1 import access_pb2 as _access_pb2
 from silentswarm.core.v1 import generation_pb2 as _generation_pb2
 from silentswarm.core.v1 import reason_pb2 as _reason_pb2
 from silentswarm.core.v1 import tensor_pb2 as _tensor_pb2
+from silentswarm.core.v1 import token_set_pb2 as _token_set_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -19,18 +20,20 @@ class LinkRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[FrameBatch, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("wire_version", "placement_id", "epoch", "from_stage", "to_stage")
+    __slots__ = ("wire_version", "placement_id", "epoch", "from_stage", "to_stage", "proof")
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FROM_STAGE_FIELD_NUMBER: _ClassVar[int]
     TO_STAGE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     wire_version: int
     placement_id: str
     epoch: int
     from_stage: int
     to_stage: int
-    def __init__(self, wire_version: _Optional[int] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., from_stage: _Optional[int] = ..., to_stage: _Optional[int] = ...) -> None: ...
+    proof: bytes
+    def __init__(self, wire_version: _Optional[int] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., from_stage: _Optional[int] = ..., to_stage: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class LinkResponse(_message.Message):
     __slots__ = ("welcome",)
@@ -39,10 +42,12 @@ class LinkResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("frame_bytes_max",)
+    __slots__ = ("frame_bytes_max", "proof")
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     frame_bytes_max: int
-    def __init__(self, frame_bytes_max: _Optional[int] = ...) -> None: ...
+    proof: bytes
+    def __init__(self, frame_bytes_max: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class FrameBatch(_message.Message):
     __slots__ = ("epoch", "frames")
@@ -71,20 +76,24 @@ class Frame(_message.Message):
     def __init__(self, session: _Optional[int] = ..., pos: _Optional[int] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., sampled: _Optional[_Union[Sampled, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ...) -> None: ...
 
 class Hidden(_message.Message):
-    __slots__ = ("hidden", "sampling", "sample", "probe", "hold", "reserved_tokens")
+    __slots__ = ("hidden", "sampling", "sample", "probe", "hold", "reserved_tokens", "allowed", "prompt_ids")
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     RESERVED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
     hidden: _tensor_pb2.Tensor
     sampling: _generation_pb2.Sampling
     sample: bool
     probe: bool
     hold: Hold
     reserved_tokens: int
-    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., reserved_tokens: _Optional[int] = ...) -> None: ...
+    allowed: _token_set_pb2.TokenSet
+    prompt_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., reserved_tokens: _Optional[int] = ..., allowed: _Optional[_Union[_token_set_pb2.TokenSet, _Mapping]] = ..., prompt_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("ids", "until_pos")
@@ -95,10 +104,22 @@ class Hold(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ..., until_pos: _Optional[int] = ...) -> None: ...
 
 class Sampled(_message.Message):
-    __slots__ = ("tokens",)
+    __slots__ = ("tokens", "likelihoods")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LIKELIHOODS_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+    likelihoods: _containers.RepeatedCompositeFieldContainer[Likelihood]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., likelihoods: _Optional[_Iterable[_Union[Likelihood, _Mapping]]] = ...) -> None: ...
+
+class Likelihood(_message.Message):
+    __slots__ = ("logprob", "top_ids", "top_logprobs")
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprob: float
+    top_ids: _containers.RepeatedScalarFieldContainer[int]
+    top_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprob: _Optional[float] = ..., top_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ()

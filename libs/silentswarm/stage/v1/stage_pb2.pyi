@@ -1,5 +1,6 @@
 from silentswarm.core.v1 import access_pb2 as _access_pb2
 from silentswarm.core.v1 import generation_pb2 as _generation_pb2
+from silentswarm.core.v1 import link_pb2 as _link_pb2
 from silentswarm.core.v1 import stage_pb2 as _stage_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -10,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LoadRequest(_message.Message):
-    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host", "attention")
+    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host", "attention", "tls_dir")
     class TensorFilesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +27,7 @@ class LoadRequest(_message.Message):
     PREFILL_CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RING_BIND_HOST_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    TLS_DIR_FIELD_NUMBER: _ClassVar[int]
     spec: _stage_pb2.StageSpec
     model_dir: str
     tensor_files: _containers.ScalarMap[str, str]
@@ -34,7 +36,8 @@ class LoadRequest(_message.Message):
     prefill_chunk_tokens: int
     ring_bind_host: str
     attention: str
-    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ..., attention: _Optional[str] = ...) -> None: ...
+    tls_dir: str
+    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ..., attention: _Optional[str] = ..., tls_dir: _Optional[str] = ...) -> None: ...
 
 class LoadEvent(_message.Message):
     __slots__ = ("progress", "loaded")
@@ -69,7 +72,7 @@ class Loaded(_message.Message):
     def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ...) -> None: ...
 
 class WireRequest(_message.Message):
-    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens")
+    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens", "keys")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     NEXT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +80,7 @@ class WireRequest(_message.Message):
     PREVIOUS_ROUTE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     route: _stage_pb2.Route
     next_addresses: _containers.RepeatedScalarFieldContainer[str]
@@ -84,7 +88,8 @@ class WireRequest(_message.Message):
     previous_route: _stage_pb2.Route
     timeout_ms: int
     kv_tokens: int
-    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ...) -> None: ...
+    keys: _link_pb2.RingKeys
+    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., keys: _Optional[_Union[_link_pb2.RingKeys, _Mapping]] = ...) -> None: ...
 
 class WireResponse(_message.Message):
     __slots__ = ("connected", "failure", "address")
