@@ -3,24 +3,26 @@
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
+from silentswarm.core.v1 import access_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import SwarmError
 from swarm_core.loop_lag import watch_loop_lag
-from swarm_rpc.rest import Table, Template, openapi_document, route_table, routes_of
+from swarm_rpc.rest import Route, Table, openapi_document, routes_of
 
 from swarm_gateway.config import GatewayConfig
+from swarm_gateway.endpoints import Endpoint, endpoint_table
 from swarm_gateway.leader import Leader
 from swarm_gateway.metrics import GatewayMetrics
-from swarm_gateway.openai.chat import ChatHandlers
-from swarm_gateway.openai.models import ModelHandlers
+from swarm_gateway.openai.routes import openai_endpoints
 from swarm_gateway.problems import (
     HttpProblem,
     Problem,
@@ -34,7 +36,6 @@ from swarm_gateway.rest.handlers import RestHandlers
 from swarm_gateway.rest.services import leader_services
 
 log = structlog.get_logger()
-Handler = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 METRICS_PATH = "/metrics"
 _ROUTE: ContextVar[str] = ContextVar("route")  # the template that took the request being answered
@@ -63,28 +64,34 @@ def make_app(config: GatewayConfig, leader: Leader, clock: Clock, version: str) 
 
 def make_table(
     config: GatewayConfig, leader: Leader, clock: Clock, version: str, metrics: GatewayMetrics
-) -> Table[Handler]:
-    """Every route of the gateway."""
-    table: Table[Handler] = Table()
-    rest = RestHandlers(config, leader)
+) -> Table[Endpoint]:
+    """Every endpoint of the gateway. Raises ValueError for one without an access class."""
     routes = list(routes_of(leader_services()))
-    for http_method, template, route in route_table(routes):
-        table.add(http_method, template, partial(rest.answer, route))
-    document = openapi_document(routes, "SilentSwarm", version)
-    chat = ChatHandlers(config, leader, clock, metrics)
-    models = ModelHandlers(config, leader)
-    fixed: tuple[tuple[str, str, Handler], ...] = (
-        ("GET", "/healthz", partial(_say_document, {"status": "ok", "version": version})),
-        ("GET", METRICS_PATH, partial(_say_figures, metrics, asyncio.Semaphore(SCRAPES_MAX))),
-        ("GET", "/api/v1/openapi.json", partial(_say_document, document)),
-        ("GET", "/v1/models", models.list),
-        ("GET", "/v1/models/{model=**}", models.show),
-        ("POST", "/v1/chat/completions", chat.complete),
-        ("POST", "/api/v1/chat/completions", chat.complete),
+    return endpoint_table(
+        (
+            *own_endpoints(openapi_document(routes, "SilentSwarm", version), version, metrics),
+            *rest_endpoints(RestHandlers(config, leader), routes),
+            *openai_endpoints(config, leader, clock, metrics),
+        )
     )
-    for http_method, text, handler in fixed:
-        table.add(http_method, Template.parse(text), handler)
-    return table
+
+
+def rest_endpoints(rest: RestHandlers, routes: Iterable[Route]) -> list[Endpoint]:
+    """The leader's RPCs as JSON, each with the access class of its RPC."""
+    return [
+        Endpoint(route.http_method, route.template.text, partial(rest.answer, route), route.access) for route in routes
+    ]
+
+
+def own_endpoints(document: dict[str, Any], version: str, metrics: GatewayMetrics) -> list[Endpoint]:
+    """What the gateway answers by itself."""
+    alive = partial(_say_document, {"status": "ok", "version": version})
+    figures = partial(_say_figures, metrics, asyncio.Semaphore(SCRAPES_MAX))
+    return [
+        Endpoint("GET", "/healthz", alive, access_pb2.ACCESS_PUBLIC),
+        Endpoint("GET", METRICS_PATH, figures, access_pb2.ACCESS_READ),
+        Endpoint("GET", "/api/v1/openapi.json", partial(_say_document, document), access_pb2.ACCESS_READ),
+    ]
 
 
 # What load balancers and Prometheus ask; it must answer also when slow callers hold every place. Each is cheap, or has
@@ -95,7 +102,7 @@ _NEVER_REFUSED = {"/healthz", METRICS_PATH, "/api/v1/health", "/api/v1/ready"}
 class Front:
     """What stands before every handler: finding it, counting it, and wording its failures."""
 
-    def __init__(self, table: Table[Handler], config: GatewayConfig, clock: Clock, metrics: GatewayMetrics) -> None:
+    def __init__(self, table: Table[Endpoint], config: GatewayConfig, clock: Clock, metrics: GatewayMetrics) -> None:
         self._table = table
         self._metrics = metrics
         self._requests_max = config.requests_max
@@ -116,7 +123,7 @@ class Front:
         self._running += 1
         try:
             with self._metrics.running.track_inprogress():
-                return await found.target(request, found.raw_variables)
+                return await found.target.handler(request, found.raw_variables)
         finally:
             self._running -= 1
 
