@@ -23,6 +23,7 @@ from silentswarm.leader.v1 import (
     models_pb2_grpc,
     serving_pb2_grpc,
     status_pb2_grpc,
+    tokens_pb2_grpc,
 )
 from silentswarm.relay.v1 import relay_pb2_grpc
 from swarm_core.clock import Clock, SystemClock
@@ -69,6 +70,7 @@ from swarm_leader.rpc.performance import PerformanceWriter
 from swarm_leader.rpc.placements import StatusWriter
 from swarm_leader.rpc.serving import ServingServicer
 from swarm_leader.rpc.status import StatusServicer
+from swarm_leader.rpc.tokens import TokensServicer
 from swarm_leader.rpc.transfer import TransferServicer
 from swarm_leader.store import Store, open_store
 
@@ -76,7 +78,7 @@ log = structlog.get_logger()
 GRACE_S = 3.0
 RELAY_SERVICE = "silentswarm.relay.v1.Relay"
 LEADER_SERVICES = (
-    *(f"silentswarm.leader.v1.{name}" for name in ("Models", "Serving", "Inference", "Fleet", "Status")),
+    *(f"silentswarm.leader.v1.{name}" for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens")),
     *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer")),
     RELAY_SERVICE,
 )
@@ -167,6 +169,7 @@ class Leader:
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating), server)
         fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
+        tokens_pb2_grpc.add_TokensServicer_to_server(TokensServicer(), server)
         relay_pb2_grpc.add_RelayServicer_to_server(self.relay, server)
 
     async def start(self) -> None:
