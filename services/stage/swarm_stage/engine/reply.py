@@ -8,6 +8,7 @@ from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.errors import SwarmError
 
+from swarm_stage.engine.constraint import Constraint
 from swarm_stage.engine.reply_times import ReplyTimes
 
 HELD_IDS_MAX = 64  # ends of turn of one model; a later stage refuses more
@@ -28,11 +29,27 @@ class Admitted:
     prompt_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """How likely a drawn token was for the model itself, before biases, penalties, temperature and constraints.
+
+    logprob: natural logarithm. top: (id, logprob) of the likeliest, best first, as many as were asked for; of equally
+    likely ones the lower id first.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that came; empty when a prompt piece went round, of this reply or another (a sign of life)."""
+    """Tokens that came; empty when a prompt piece went round, of this reply or another (a sign of life).
+
+    likelihoods: one for each when the request asks for them, else none.
+    """
 
     ids: tuple[int, ...]
+    likelihoods: tuple[Likelihood, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ class Request:
 
     end_ids: tokens that end the reply. new_tokens_max: at least 1. new_tokens_min: end_ids are not drawn, and stop
     texts not looked for, before so many tokens. caller: whose it is, one opaque word; callers share by caller_weight,
-    which is above 0. tokenize_ms: what template and tokeniser took.
+    which is above 0. tokenize_ms: what template and tokeniser took. constraint: the reply's shape; None is any.
     """
 
     request_id: str
@@ -83,6 +100,7 @@ class Request:
     caller: str = ""
     caller_weight: float = 1.0
     tokenize_ms: float = 0.0
+    constraint: Constraint | None = None
 
     @property
     def needed_tokens(self) -> int:
