@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from swarm_leader.domain.records import FellowRecord, PlacementRecord, PlacementState, Route, StageRecord, Transport
+from swarm_leader.domain.records import (
+    ApiTokenRecord,
+    FellowRecord,
+    JoinTokenRecord,
+    PlacementRecord,
+    PlacementState,
+    Route,
+    StageRecord,
+    TokenUsage,
+    Transport,
+)
 
 
 def fellow(number: int = 1, **changes: Any) -> FellowRecord:
@@ -15,6 +25,9 @@ def fellow(number: int = 1, **changes: Any) -> FellowRecord:
         "hardware": b"\x00\xff\x01hardware",
         "capabilities": b"\x0a\x00",
         "joined_s": 1_760_000_000.125,
+        "credential_sha256": f"{number:064x}",
+        "credential_confirmed": True,
+        "joined_by": "join-1",
     }
     return FellowRecord(**facts | changes)
 
@@ -56,3 +69,33 @@ def placement(model_id: str = "org/model", epoch: int = 1, **changes: Any) -> Pl
         "notes": ("one fellow declares no fp8", "zwei: \u00fc"),
     }
     return PlacementRecord(**facts | changes)
+
+
+def api_token(number: int = 1, **changes: Any) -> ApiTokenRecord:
+    """A token with counts beyond 32 bits."""
+    facts: dict[str, Any] = {
+        "token_id": f"tok-{number}",
+        "digest": f"{number:064x}",
+        "label": f"Nr. {number} \N{KEY}",
+        "scopes": ("read", "operate"),
+        "created_s": 1_760_000_000 + number,
+        "expires_s": 1_770_000_000,
+        "revoked_s": 1_765_000_000,
+        "last_used_s": 1_764_000_000,
+        "usage": TokenUsage(requests=2**33, prompt_tokens=2**40, completion_tokens=2**41, cancelled=3),
+    }
+    return ApiTokenRecord(**facts | changes)
+
+
+def join_token(number: int = 1, **changes: Any) -> JoinTokenRecord:
+    """A join token that lets three more machines in."""
+    facts: dict[str, Any] = {
+        "join_token_id": f"join-{number}",
+        "digest": f"{number:064x}",
+        "label": "garage",
+        "created_s": 1_760_000_000 + number,
+        "expires_s": 1_770_000_000,
+        "uses_left": 3,
+        "used": 1,
+    }
+    return JoinTokenRecord(**facts | changes)

@@ -13,6 +13,7 @@ from swarm_leader.store.address import parse_address
 from swarm_leader.store.migrate import newest_revision
 from swarm_leader.store.schema import metadata
 
+from tests.integration.store.older import go_back
 from tests.integration.store.rows import fellow, placement
 
 
@@ -67,11 +68,7 @@ async def test_placements_from_before_batches_were_capped_have_no_cap(database_u
     store = await open_store(database_url)
     await store.ledger.save(placement(), "made before")
     await store.close()
-    engine = create_async_engine(parse_address(database_url).url)
-    async with engine.begin() as connection:
-        await connection.exec_driver_sql("ALTER TABLE placements DROP COLUMN batch_max")
-        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
-    await engine.dispose()
+    await go_back(database_url, "0001")
 
     store = await open_store(database_url)
 

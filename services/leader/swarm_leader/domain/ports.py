@@ -1,11 +1,19 @@
 """What flows ask of the store and the catalog. Implemented in store/ and catalog/, held to one suite."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from swarm_core.manifest import Manifest
 
-from swarm_leader.domain.records import FellowRecord, LedgerEvent, PlacementRecord
+from swarm_leader.domain.records import (
+    ApiTokenRecord,
+    FellowRecord,
+    JoinTokenRecord,
+    LedgerEvent,
+    PlacementRecord,
+    TokenUsage,
+)
 
 
 class FellowStore(Protocol):
@@ -19,6 +27,48 @@ class FellowStore(Protocol):
 
     async def all(self) -> list[FellowRecord]:
         """Every machine not deleted, by name."""
+
+
+class TokenStore(Protocol):
+    """Tokens of people and programs."""
+
+    async def add(self, token: ApiTokenRecord) -> None:
+        """A new token; durable when it returns. Raises Conflict when its id or digest exists."""
+
+    async def revoke(self, token_id: str, now_s: int) -> None:
+        """End a token; the first time stands. Durable when it returns."""
+
+    async def count(self, used: Mapping[str, TokenUsage], last_used_s: Mapping[str, int]) -> None:
+        """Add to what tokens used, and say when they were last used, by token id; all or nothing, durable."""
+
+    async def remove(self, token_ids: list[str]) -> None:
+        """Forget tokens for good."""
+
+    async def all(self) -> list[ApiTokenRecord]:
+        """Every token, newest first."""
+
+
+class JoinTokenStore(Protocol):
+    """Tokens by which machines join."""
+
+    async def add(self, token: JoinTokenRecord) -> None:
+        """A new join token; durable when it returns."""
+
+    async def by_digest(self, digest: str) -> JoinTokenRecord | None:
+        """The token of this digest, whatever became of it."""
+
+    async def use(self, join_token_id: str, now_s: int) -> bool:
+        """Take one use. False when it ran out, expired or was revoked: of many who ask at once, as many get it as
+        there are uses. Durable when it returns."""
+
+    async def revoke(self, join_token_id: str, now_s: int) -> bool:
+        """End it; the first time stands. False when there is none. Durable when it returns."""
+
+    async def prune(self, before_s: int) -> None:
+        """Forget those that expired or were revoked before then."""
+
+    async def all(self) -> list[JoinTokenRecord]:
+        """Every join token, newest first."""
 
 
 class Ledger(Protocol):

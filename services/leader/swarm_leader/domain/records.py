@@ -41,7 +41,11 @@ class Route(StrEnum):
 
 @dataclass(frozen=True)
 class FellowRecord:
-    """One machine, for good. hardware and capabilities: serialised core.v1 messages, opaque to the domain's store."""
+    """One machine, for good. hardware and capabilities: serialised core.v1 messages, opaque to the domain's store.
+
+    credential_sha256: of its node credential, hex; "" when it has none. credential_confirmed: it presented it once, so
+    it has kept it. joined_by: id of the join token that let it in, "" for none.
+    """
 
     fellow_id: str
     identity: str
@@ -51,6 +55,59 @@ class FellowRecord:
     capabilities: bytes
     joined_s: float
     deleted: bool = False
+    credential_sha256: str = ""
+    credential_confirmed: bool = False
+    joined_by: str = ""
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """What a token used. requests: replies that began; cancelled: those whose caller left before the end."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cancelled: int = 0
+
+    def __add__(self, more: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(
+            self.requests + more.requests,
+            self.prompt_tokens + more.prompt_tokens,
+            self.completion_tokens + more.completion_tokens,
+            self.cancelled + more.cancelled,
+        )
+
+
+@dataclass(frozen=True)
+class ApiTokenRecord:
+    """A token of a person or a program. Times are Unix seconds; None: never. scopes: lowest first.
+
+    digest: SHA-256 of the secret, hex; the secret itself is nowhere.
+    """
+
+    token_id: str
+    digest: str
+    label: str
+    scopes: tuple[str, ...]
+    created_s: int
+    expires_s: int | None = None
+    revoked_s: int | None = None
+    last_used_s: int | None = None
+    usage: TokenUsage = TokenUsage()
+
+
+@dataclass(frozen=True)
+class JoinTokenRecord:
+    """A token by which machines join. uses_left None: any number. digest: SHA-256 of the secret, hex."""
+
+    join_token_id: str
+    digest: str
+    label: str
+    created_s: int
+    expires_s: int
+    uses_left: int | None
+    used: int = 0
+    revoked_s: int | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from swarm_leader.store.failures import swarm_error_of
 from swarm_leader.store.fellows import SqlFellowStore
 from swarm_leader.store.ledger import SqlLedger
 from swarm_leader.store.migrate import upgrade_schema
+from swarm_leader.store.tokens import SqlJoinTokenStore, SqlTokenStore
 
 BUSY_MS = 5_000  # another process holding the SQLite file (a backup, a person) is waited for this long
 ANSWER_S = 10.0  # a PostgreSQL that takes longer for one statement counts as gone
@@ -72,6 +73,8 @@ class Store:
         self._database = database
         self.fellows = SqlFellowStore(database)
         self.ledger = SqlLedger(database, clock)
+        self.tokens = SqlTokenStore(database)
+        self.join_tokens = SqlJoinTokenStore(database)
 
     async def close(self) -> None:
         """Close every connection; nothing acknowledged is lost with or without it."""

@@ -22,6 +22,39 @@ fellows = sa.Table(
     sa.Column("capabilities", sa.LargeBinary, nullable=False),
     sa.Column("joined_s", sa.Double, nullable=False),
     sa.Column("deleted", sa.Boolean, nullable=False),
+    sa.Column("credential_sha256", sa.Text, nullable=False, server_default=""),
+    sa.Column("credential_confirmed", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("joined_by", sa.Text, nullable=False, server_default=""),
+)
+
+api_tokens = sa.Table(
+    "api_tokens",
+    metadata,
+    sa.Column("token_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("label", sa.Text, nullable=False),
+    sa.Column("scopes", sa.JSON, nullable=False),
+    sa.Column("created_s", sa.BigInteger, nullable=False),
+    sa.Column("expires_s", sa.BigInteger, nullable=True),
+    sa.Column("revoked_s", sa.BigInteger, nullable=True),
+    sa.Column("last_used_s", sa.BigInteger, nullable=True),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+    sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
+    sa.Column("completion_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cancelled", sa.BigInteger, nullable=False),
+)
+
+join_tokens = sa.Table(
+    "join_tokens",
+    metadata,
+    sa.Column("join_token_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("label", sa.Text, nullable=False),
+    sa.Column("created_s", sa.BigInteger, nullable=False),
+    sa.Column("expires_s", sa.BigInteger, nullable=False),
+    sa.Column("uses_left", sa.BigInteger, nullable=True),
+    sa.Column("used", sa.BigInteger, nullable=False),
+    sa.Column("revoked_s", sa.BigInteger, nullable=True),
 )
 
 placements = sa.Table(

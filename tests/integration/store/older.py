@@ -1,0 +1,27 @@
+"""Takes a database back to an older schema, as the version of that time left it."""
+
+from sqlalchemy.ext.asyncio import create_async_engine
+from swarm_leader.store.address import parse_address
+
+_UNDO = {
+    "0003": [
+        *(
+            f"ALTER TABLE fellows DROP COLUMN {one}"
+            for one in ("credential_sha256", "credential_confirmed", "joined_by")
+        ),
+        "DROP TABLE api_tokens",
+        "DROP TABLE join_tokens",
+    ],
+    "0002": ["ALTER TABLE placements DROP COLUMN batch_max"],
+}
+
+
+async def go_back(database_url: str, revision: str) -> None:
+    """Undo every revision after this one; nothing may have the database open."""
+    engine = create_async_engine(parse_address(database_url).url)
+    async with engine.begin() as connection:
+        for newer in sorted(_UNDO, reverse=True):
+            for statement in _UNDO[newer] if newer > revision else ():
+                await connection.exec_driver_sql(statement)
+        await connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+    await engine.dispose()
