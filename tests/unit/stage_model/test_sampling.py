@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from swarm_core.errors import BadRequest, StageFailed
-from swarm_stage.model.sampling import Sampling, draw, uniform_at
+from swarm_stage.engine.sampling import Sampling
+from swarm_stage.model.sampling import draw, uniform_at
 from transformers.generation.logits_process import (
     MinPLogitsWarper,
     TemperatureLogitsWarper,
