@@ -1,6 +1,7 @@
-"""Where a process may listen. Loopback until tokens and TLS exist; anything else must be asked for."""
+"""Where a process may listen: on loopback, or beyond it with TLS; anything else must be asked for. Binds nothing."""
 
 import ipaddress
+from enum import StrEnum
 
 from swarm_core.errors import BadRequest
 
@@ -15,18 +16,39 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_bind_host(host: str, allow_insecure: bool) -> None:
-    """Refuse to listen beyond this machine while there is no authentication.
+def check_bind_host(host: str, allow_insecure: bool, has_tls: bool = False) -> None:
+    """Refuse to listen beyond this machine without TLS.
 
-    Raises BadRequest that names the host and the two ways out.
+    Raises BadRequest that names the host and the ways out.
     """
-    if is_loopback(host) or allow_insecure:
+    if is_loopback(host) or has_tls or allow_insecure:
         return
     raise BadRequest(
-        f"will not listen on {host}: there is no authentication or TLS yet, so anyone who reaches it could use "
-        "your machines. Listen on 127.0.0.1, or set SWARM_ALLOW_INSECURE=1 if the network is yours alone.",
+        f"will not listen on {host} without TLS: whoever is on the way could read prompts and replies and take tokens. "
+        "Listen on 127.0.0.1, turn TLS on (docs/security.md), or set SWARM_ALLOW_INSECURE=1 if the network is yours "
+        "alone.",
         field="host",
     )
+
+
+class TlsMode(StrEnum):
+    """What SWARM_TLS may say."""
+
+    AUTO = "auto"
+    ON = "1"
+    OFF = "0"
+
+
+def tls_is_on(mode: str, host: str, allow_insecure: bool, has_files: bool) -> bool:
+    """Whether a listener speaks TLS. auto: when it has files of its own, or listens beyond this machine.
+
+    allow_insecure: under auto, the network is trusted and nothing asks for TLS. Raises BadRequest for another mode.
+    """
+    if mode not in set(TlsMode):
+        raise BadRequest(f"SWARM_TLS={mode!r} must be auto, 1 or 0", field="SWARM_TLS")
+    if mode == TlsMode.AUTO:
+        return has_files or not (is_loopback(host) or allow_insecure)
+    return mode == TlsMode.ON
 
 
 def split_host_port(address: str) -> tuple[str, int]:

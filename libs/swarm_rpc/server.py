@@ -1,6 +1,7 @@
 """Servers: guarded, limited, with health and reflection. Binding is checked before anything listens."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -10,13 +11,41 @@ from swarm_core.errors import BadRequest
 from swarm_rpc.interceptors import Authorize, GuardInterceptor, allow_all
 from swarm_rpc.limits import MESSAGE_BYTES_MAX, SERVER_OPTIONS, message_options
 
+# A connection that has not shaken hands by then is closed, in TLS or without: it holds a place and proves nothing.
+HANDSHAKE_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """For a listener that only a few peers have business with.
+
+    connections_max: more are closed as they come. idle_s: one without a call for so long is closed.
+    handshake_s: one that has not shaken hands by then is closed.
+    """
+
+    connections_max: int
+    idle_s: float
+    handshake_s: float
+
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """As grpc takes them."""
+        return (
+            ("grpc.max_allowed_incoming_connections", self.connections_max),
+            ("grpc.max_connection_idle_ms", int(self.idle_s * 1000)),
+            ("grpc.server_handshake_timeout_ms", int(self.handshake_s * 1000)),
+        )
+
 
 def make_server(
-    message_bytes_max: int = MESSAGE_BYTES_MAX, authorize: Authorize = allow_all, streams_max: int = 1024
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    authorize: Authorize = allow_all,
+    streams_max: int = 1024,
+    limits: ConnectionLimits | None = None,
 ) -> grpc.aio.Server:
     """A server with the guard in front. streams_max: calls at once on one connection."""
     options = (*SERVER_OPTIONS, *message_options(message_bytes_max), ("grpc.max_concurrent_streams", streams_max))
-    return grpc.aio.server(interceptors=[GuardInterceptor(authorize)], options=options)
+    bounds = limits.options() if limits else (("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),)
+    return grpc.aio.server(interceptors=[GuardInterceptor(authorize)], options=(*options, *bounds))
 
 
 def add_health_and_reflection(server: grpc.aio.Server, service_names: Sequence[str]) -> health.aio.HealthServicer:
@@ -35,13 +64,13 @@ async def announce(servicer: health.aio.HealthServicer, service_names: Sequence[
         await servicer.set(name, state)
 
 
-def listen(server: grpc.aio.Server, address: str) -> int:
+def listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
     """Bind "host:port" or "unix:/path"; port 0 takes a free one. Returns the port (1 for a socket path).
 
-    Raises BadRequest when the address is taken or not ours.
+    credentials: None listens without TLS. Raises BadRequest when the address is taken or not ours.
     """
     try:
-        port = server.add_insecure_port(address)
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
         raise BadRequest(
             f"cannot listen on {address}: the port is taken or not on this machine", field="port"
