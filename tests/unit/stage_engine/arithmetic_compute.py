@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from silentswarm.core.v1 import tensor_pb2
 from swarm_core.errors import BadFrame, StageFailed
+from swarm_stage.engine.reply import Likelihood
 from swarm_stage.engine.steps import Outcome, Step
 
 HIDDEN = 2
@@ -75,10 +76,16 @@ class ArithmeticCompute:
             return Outcome(1, hidden=tensor_pb2.Tensor(dtype="F32", shape=[len(passed), HIDDEN], data=data))
         if not step.sample:
             return Outcome(1)
+        may_come = set(range(VOCABULARY) if step.allowed_V is None else np.flatnonzero(step.allowed_V).tolist())
+        if not may_come:
+            return Outcome(1, error=StageFailed("nothing is allowed"))
+        may_come = may_come - set(step.held_ids) or may_come
         token = total % VOCABULARY
-        while token in step.held_ids:  # the next best, as a masked model would
+        while token not in may_come:  # the next best, as a masked model would
             token = (token + 1) % VOCABULARY
-        return Outcome(1, token=token)
+        top = step.sampling.top_logprobs if step.sampling is not None else None
+        likelihood = None if top is None else Likelihood(-1.0, tuple((id, -1.0 - id) for id in range(top)))
+        return Outcome(1, token=token, likelihood=likelihood)
 
     def _rows(self, step: Step) -> list[tuple[float, float]]:
         if self._is_first:

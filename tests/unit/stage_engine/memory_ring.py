@@ -12,10 +12,11 @@ from swarm_core.clock import ManualClock
 from swarm_core.errors import LinkBroken
 from swarm_stage.engine.admission import Admission
 from swarm_stage.engine.budget import KvBudget
+from swarm_stage.engine.constraint import Constraint
 from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
-from swarm_stage.engine.reply import Broke, Finished, Note, Request, Tokens, Waiting
+from swarm_stage.engine.reply import Broke, Finished, Likelihood, Note, Request, Tokens, Waiting
 from swarm_stage.engine.steps import Compute
 
 from tests.unit.stage_engine.arithmetic_compute import HIDDEN, ArithmeticCompute
@@ -47,6 +48,10 @@ class Heard:
     @property
     def tokens(self) -> list[int]:
         return [token for note in self.notes if isinstance(note, Tokens) for token in note.ids]
+
+    @property
+    def likelihoods(self) -> list[Likelihood]:
+        return [likelihood for note in self.notes if isinstance(note, Tokens) for likelihood in note.likelihoods]
 
     @property
     def waiting(self) -> list[Waiting]:
@@ -125,12 +130,14 @@ class MemoryRing:
         caller: str = "",
         weight: float = 1.0,
         new_tokens_min: int = 0,
+        sampling: generation_pb2.Sampling | None = None,
+        constraint: Constraint | None = None,
     ) -> Heard:
         heard = Heard(self.clocks[0])
         request = Request(
             request_id=name,
             prompt_ids=tuple(prompt),
-            sampling=generation_pb2.Sampling(temperature=0),
+            sampling=sampling or generation_pb2.Sampling(temperature=0),
             new_tokens_max=new_tokens,
             end_ids=end_ids,
             notify=heard.hear,
@@ -138,6 +145,7 @@ class MemoryRing:
             caller=caller,
             caller_weight=weight,
             new_tokens_min=new_tokens_min,
+            constraint=constraint,
         )
         self.first.submit(request)
         self.first.refresh_counters()

@@ -1,9 +1,9 @@
 """What the engine relies on, held by the real model and by the arithmetic one that stands for it in engine tests."""
 
 import pytest
-from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import Reason
 from swarm_core.slices import LayerRange
+from swarm_stage.engine.sampling import Sampling
 from swarm_stage.engine.steps import Compute, Step
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.serve.torch_compute import TorchCompute
@@ -11,7 +11,7 @@ from swarm_stage.serve.torch_compute import TorchCompute
 from tests.models import make_tiny_model, read_config, split_tensors
 from tests.unit.stage_engine.arithmetic_compute import ArithmeticCompute
 
-GREEDY = generation_pb2.Sampling(temperature=0)
+GREEDY = Sampling(temperature=0)
 
 
 @pytest.fixture(scope="module")

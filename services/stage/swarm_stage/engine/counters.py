@@ -22,5 +22,7 @@ class Counters:
     failed: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    masks: int = 0  # asked of constraints, one a token
+    masks_s: float = 0.0  # what they and taking in what was drawn took
     tokens_per_s: float | None = None
     first_token_s: float | None = None

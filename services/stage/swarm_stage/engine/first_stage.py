@@ -4,23 +4,40 @@ What is next is decided elsewhere: admission.py, decode_groups.py, prompt_pieces
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import BadFrame, ContextTooLong, LinkBroken, SwarmError
+from swarm_wire.token_sets import mask_of
 
 from swarm_stage.engine.admission import Admission
+from swarm_stage.engine.constraint_guard import ConstraintGuard
 from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.decode_groups import DecodeGroups
 from swarm_stage.engine.frames import add_hidden, elapsed_us, failure_error
+from swarm_stage.engine.likelihoods import read_likelihoods
 from swarm_stage.engine.prompt_pieces import PromptPieces
-from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens
+from swarm_stage.engine.reply import Broke, Finished, Lap, Likelihood, Reply, Request, Tokens
+from swarm_stage.engine.sampling import sampling_from_proto
 from swarm_stage.engine.schedule import Planner
 from swarm_stage.engine.step_costs import RingCosts
 from swarm_stage.engine.steps import Compute, Outcome, Step
 
-Work = Sequence[tuple[Reply, Step]]
+Work = list[tuple[Reply, Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a lap brought: a token, or for a prompt piece none, and every stage's trace. answer_bytes: over the link."""
+
+    tokens: Sequence[int]
+    likelihoods: tuple[Likelihood, ...]
+    traces: Sequence[ring_pb2.Trace]
+    arrived_s: float
+    answer_bytes: int = 0
 
 
 class FirstStage:
@@ -62,6 +79,7 @@ class FirstStage:
         self._planner = Planner(self._costs, batch_max if compute.batches else 1)
         self._groups = DecodeGroups()
         self._pieces = PromptPieces(self._planner, prefill_chunk)
+        self._constraints = ConstraintGuard(clock, counters)
 
     @property
     def has_work(self) -> bool:
@@ -86,6 +104,7 @@ class FirstStage:
         try:
             if self._broken is not None:
                 raise self._broken
+            sampling_from_proto(request.sampling, self._compute.vocabulary_size)  # refused before it waits
             self._admission.enqueue(request)
         except SwarmError as error:
             if isinstance(error, ContextTooLong):
@@ -144,7 +163,7 @@ class FirstStage:
             if body == "failure":
                 self._fail(reply, failure_error(frame.failure))
             elif body == "sampled" and reply.due and frame.pos == reply.due[0][0]:
-                self._on_answer(reply, frame.sampled.tokens, frame.traces, arrived_s, frame.ByteSize())
+                self._on_sampled(reply, frame, arrived_s)
             elif body == "sampled":
                 self._counters.frames_refused += 1  # a replay, or an answer nobody waits for: no effect
             else:
@@ -160,7 +179,9 @@ class FirstStage:
             self._ended.clear()
         for replies in self._groups.batches(self._planner.plan(self._groups.sessions)):
             self._pieces.earn(self._groups.sessions)
-            self._run([(reply, self._decode_step(reply)) for reply in replies])
+            work = self._work(replies, self._decode_step)
+            if work:
+                self._run(work)
         decoding = self._groups.sessions
         if self._pieces.may_send(decoding):
             self._send_piece(decoding)
@@ -188,29 +209,60 @@ class FirstStage:
             except SwarmError as error:  # no memory for it; the others go on
                 self._fail(reply, error)
                 return
-        self._pieces.sent()
-        self._run([(reply, self._prompt_step(reply, tokens))])
+        work = self._work([reply], lambda reply: self._prompt_step(reply, tokens))
+        if work:
+            self._pieces.sent()
+            self._run(work)
         if reply.is_prefilling and reply.number in self._replies:
             self._pieces.add(reply)
 
+    def _work(self, replies: Sequence[Reply], make_step: Callable[[Reply], Step]) -> Work:
+        """The next step of each reply; one whose constraint fails ends here, alone."""
+        work: Work = []
+        for reply in replies:
+            try:
+                work.append((reply, make_step(reply)))
+            except SwarmError as error:
+                self._fail(reply, error)
+        return work
+
     def _decode_step(self, reply: Reply) -> Step:
         pos = reply.next_pos
-        held_ids = self._held_ids(reply, pos + 1)
-        return Step(reply.session, pos, (reply.generated[-1],), sampling=reply.request.sampling, held_ids=held_ids)
+        return Step(
+            reply.session,
+            pos,
+            (reply.generated[-1],),
+            sampling=reply.sampling,
+            held_ids=self._held_ids(reply, pos + 1),
+            allowed_V=self._allowed_V(reply),
+            prompt_ids=reply.penalised_ids,
+        )
 
     def _prompt_step(self, reply: Reply, tokens: int) -> Step:
         prompt, start = reply.request.prompt_ids, reply.prompt_sent
         stop = reply.prompt_sent = start + tokens
         if not reply.request.probe:
             self._counters.prompt_tokens += tokens
+        is_last = stop == len(prompt)
         return Step(
             reply.session,
             start,
             ids=prompt[start:stop],
-            sampling=reply.request.sampling,
-            sample=stop == len(prompt),
+            sampling=reply.sampling,
+            sample=is_last,
             held_ids=self._held_ids(reply, stop),
+            allowed_V=self._allowed_V(reply) if is_last else None,
+            prompt_ids=reply.penalised_ids,
         )
+
+    def _allowed_V(self, reply: Reply) -> np.ndarray | None:
+        """What may be drawn next, where stage 0 draws itself; else it is kept for the frame. Raises StageFailed."""
+        if reply.request.constraint is None:
+            return None
+        reply.allowed = self._constraints.allowed(reply.request.constraint)
+        if reply.allowed is None or self._stage_count > 1:
+            return None
+        return mask_of(reply.allowed, self._compute.vocabulary_size)
 
     def _held_ids(self, reply: Reply, drawn_pos: int) -> Sequence[int]:
         """What must not be drawn at a position, where stage 0 draws itself."""
@@ -237,8 +289,9 @@ class FirstStage:
             if outcome.error is not None:
                 self._fail(reply, outcome.error)
             elif self._stage_count == 1:
-                tokens = [] if outcome.token is None else [outcome.token]
-                self._on_answer(reply, tokens, [trace], now_s, 0)
+                tokens = () if outcome.token is None else (outcome.token,)
+                likelihoods = () if outcome.likelihood is None else (outcome.likelihood,)
+                self._on_answer(reply, Answer(tokens, likelihoods, [trace], now_s))
             else:
                 self._add_frame(batch, reply, step, outcome, trace)
         if batch.frames:
@@ -251,22 +304,30 @@ class FirstStage:
         frame = add_hidden(batch, step.session, step.pos, outcome, step.sample, trace)
         if request.probe:
             frame.hidden.probe = True
+        if reply.allowed is not None:
+            frame.hidden.allowed.CopyFrom(reply.allowed)
         if step.pos == 0:
             frame.hidden.reserved_tokens = request.needed_tokens
             frame.hidden.sampling.CopyFrom(request.sampling)
+            frame.hidden.prompt_ids.extend(reply.penalised_ids)
             hold = request.hold()
             if hold is not None:
                 frame.hidden.hold.CopyFrom(hold)
 
-    def _on_answer(
-        self,
-        reply: Reply,
-        tokens: Sequence[int],
-        traces: Sequence[ring_pb2.Trace],
-        arrived_s: float,
-        answer_bytes: int,
-    ) -> None:
+    def _on_sampled(self, reply: Reply, frame: ring_pb2.Frame, arrived_s: float) -> None:
+        """Take the last stage's word."""
+        sampled = frame.sampled
+        try:
+            top = reply.sampling.top_logprobs
+            likelihoods = read_likelihoods(sampled, top, self._compute.vocabulary_size)
+        except SwarmError as error:
+            self._fail(reply, error)
+            return
+        self._on_answer(reply, Answer(sampled.tokens, likelihoods, frame.traces, arrived_s, frame.ByteSize()))
+
+    def _on_answer(self, reply: Reply, answer: Answer) -> None:
         """Take one answer: a prompt piece's (no token, but for the last one), or the next token."""
+        tokens, traces = answer.tokens, answer.traces
         if reply.request.probe:
             reply.request.notify(Lap(tuple(traces), tuple(tokens)))
             self._drop(reply)
@@ -274,19 +335,19 @@ class FirstStage:
         _, positions = reply.due.popleft()
         is_token_due = not reply.due and not reply.is_prefilling
         if reply.generated:
-            self._note_step(reply, traces, arrived_s, answer_bytes)
+            self._note_step(reply, answer)
         else:
             self._pieces.answered()
             self._tell_prompts()
             self._costs.note_piece(positions, traces)
-            reply.times.note_piece(traces, arrived_s)
+            reply.times.note_piece(traces, answer.arrived_s)
         if not tokens and not is_token_due:
             return
         if len(tokens) != 1 or not is_token_due or tokens[0] >= self._compute.vocabulary_size:
             wrong = f"the last stage answered {len(tokens)} tokens where one was due: {list(tokens[:4])}"
             self._fail(reply, BadFrame(wrong))
             return
-        self._take_token(reply, tokens[0], arrived_s)
+        self._take_token(reply, tokens[0], answer)
 
     def _tell_prompts(self) -> None:
         """A piece came round: all whose prompts are not through hear that the ring moves."""
@@ -294,24 +355,32 @@ class FirstStage:
             if reply.is_prefilling or (reply.due and not reply.generated):
                 reply.request.notify(Tokens(()))
 
-    def _take_token(self, reply: Reply, token: int, arrived_s: float) -> None:
+    def _take_token(self, reply: Reply, token: int, answer: Answer) -> None:
+        constraint = reply.request.constraint
+        if constraint is not None:
+            reply.allowed = None
+            try:
+                self._constraints.accept(constraint, token)
+            except SwarmError as error:
+                self._fail(reply, error)
+                return
         if not reply.generated:
-            reply.times.note_first_token(arrived_s)
+            reply.times.note_first_token(answer.arrived_s)
         reply.generated.append(token)
         self._counters.generated_tokens += 1
-        reply.request.notify(Tokens((token,)))
+        reply.request.notify(Tokens((token,), answer.likelihoods))
         reason = reply.finish_reason()
         if reason == generation_pb2.FINISH_REASON_UNSPECIFIED:
             self._groups.add(reply)
         else:
             self._finish(reply, reason)
 
-    def _note_step(self, reply: Reply, traces: Sequence[ring_pb2.Trace], arrived_s: float, answer_bytes: int) -> None:
+    def _note_step(self, reply: Reply, answer: Answer) -> None:
         assert reply.batch is not None  # a position behind the first token is only due while its batch is out
         sessions, started_s = reply.batch.sessions, reply.batch.started_s
-        reply.times.note_token(traces, arrived_s, answer_bytes, sessions)
+        reply.times.note_token(answer.traces, answer.arrived_s, answer.answer_bytes, sessions)
         if self._groups.answered(reply):
-            self._costs.note_step(sessions, traces, (arrived_s - started_s) * 1e3)
+            self._costs.note_step(sessions, answer.traces, (answer.arrived_s - started_s) * 1e3)
 
     def _finish(self, reply: Reply, reason: generation_pb2.FinishReason) -> None:
         reply.times.note_end(self._clock.monotonic_s())
@@ -347,6 +416,9 @@ class FirstStage:
             self._admission.enter(self._number_last, request)
             reply = Reply(request, self._number_last)
             reply.times.admitted_s = self._clock.monotonic_s()
+            reply.sampling = sampling_from_proto(request.sampling, self._compute.vocabulary_size)
+            if reply.sampling.repetition_penalty != 1:
+                reply.penalised_ids = tuple(sorted(set(request.prompt_ids)))
             self._replies[reply.number] = reply
             self._pieces.add(reply)
             self._counters.requests += not request.probe

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from silentswarm.core.v1 import generation_pb2, stage_pb2
+from silentswarm.core.v1 import stage_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import BadFrame, Overloaded, SwarmError
 from swarm_wire.tensors import check_tensor
+from swarm_wire.token_sets import mask_of
 
 from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.frames import elapsed_us, failure_frame
+from swarm_stage.engine.likelihoods import add_likelihood
 from swarm_stage.engine.reply import HELD_IDS_MAX
+from swarm_stage.engine.sampling import Sampling, sampling_from_proto
 from swarm_stage.engine.steps import Compute, Outcome, Step
 
 SPARE_SESSIONS = 4  # sessions whose End is still on its way, and the probe, beside in_flight_max
@@ -19,11 +22,15 @@ SPARE_SESSIONS = 4  # sessions whose End is still on its way, and the probe, bes
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """What the last stage keeps of a session: how to draw, and what not before which position."""
+    """What a session's first frame said. Of a middle stage it is empty: only the last one draws.
 
-    sampling: generation_pb2.Sampling
-    held_ids: tuple[int, ...]
-    held_until_pos: int
+    sampling: how to draw. held_ids: what not to, before held_until_pos. prompt_ids: for a repetition penalty.
+    """
+
+    sampling: Sampling | None = None
+    held_ids: tuple[int, ...] = ()
+    held_until_pos: int = 0
+    prompt_ids: tuple[int, ...] = ()
 
 
 class LaterStage:
@@ -143,7 +150,7 @@ class LaterStage:
             return True
 
     def _step(self, frame: ring_pb2.Frame) -> Step:
-        """Check a hidden frame before anything is allocated. Raises BadFrame or Overloaded."""
+        """Check a hidden frame before anything is allocated. Raises BadFrame, BadRequest or Overloaded."""
         hidden = frame.hidden
         tensor = hidden.hidden
         positions = check_tensor(tensor.dtype, tensor.shape, len(tensor.data), self._spec.dtype, self._hidden_size)
@@ -154,25 +161,43 @@ class LaterStage:
         self._counters.positions += positions
         if not self._is_last:
             return Step(frame.session, frame.pos, hidden=tensor, sample=hidden.sample)
-        held_ids = session.held_ids if stop < session.held_until_pos else ()
-        return Step(frame.session, frame.pos, None, tensor, session.sampling, sample=hidden.sample, held_ids=held_ids)
+        is_masked = hidden.sample and hidden.HasField("allowed")
+        return Step(
+            frame.session,
+            frame.pos,
+            None,
+            tensor,
+            session.sampling,
+            sample=hidden.sample,
+            held_ids=session.held_ids if stop < session.held_until_pos else (),
+            allowed_V=mask_of(hidden.allowed, self._compute.vocabulary_size) if is_masked else None,
+            prompt_ids=session.prompt_ids,
+        )
 
     def _open(self, frame: ring_pb2.Frame) -> _Session:
         if frame.pos != 0 or frame.session <= self._session_last:
             raise BadFrame(f"session {frame.session} is not known here and its frame starts at {frame.pos}")
         if len(self._sessions) >= self._spec.in_flight_max + SPARE_SESSIONS:
             raise Overloaded(f"stage {self._spec.stage_index} holds {len(self._sessions)} sessions already")
-        hold, vocabulary_size = frame.hidden.hold, self._compute.vocabulary_size
-        if len(hold.ids) > HELD_IDS_MAX or any(token >= vocabulary_size for token in hold.ids):
-            raise BadFrame(f"{len(hold.ids)} tokens to hold back; at most {HELD_IDS_MAX}, each below {vocabulary_size}")
-        sampling = generation_pb2.Sampling()
-        sampling.CopyFrom(frame.hidden.sampling)  # the frame's own would keep its whole batch alive
-        session = _Session(sampling, tuple(hold.ids), hold.until_pos)
+        session = self._read_session(frame.hidden) if self._is_last else _Session()
         self._session_last = frame.session
         self._compute.open(frame.session, min(frame.hidden.reserved_tokens, self._spec.context_tokens))
         self._sessions[frame.session] = session
         self._counters.requests += not frame.hidden.probe
         return session
+
+    def _read_session(self, hidden: ring_pb2.Hidden) -> _Session:
+        """What the first frame says of drawing. Raises BadFrame, BadRequest."""
+        hold, vocabulary_size = hidden.hold, self._compute.vocabulary_size
+        if len(hold.ids) > HELD_IDS_MAX or any(token >= vocabulary_size for token in hold.ids):
+            raise BadFrame(f"{len(hold.ids)} tokens to hold back; at most {HELD_IDS_MAX}, each below {vocabulary_size}")
+        prompt_ids, context_tokens = hidden.prompt_ids, self._spec.context_tokens
+        if len(prompt_ids) > context_tokens or any(token >= vocabulary_size for token in prompt_ids):
+            most = f"at most {context_tokens}, each below {vocabulary_size}"
+            raise BadFrame(f"{len(prompt_ids)} tokens of a prompt; {most}", tokens=len(prompt_ids))
+        sampling = sampling_from_proto(hidden.sampling, vocabulary_size)
+        kept_ids = tuple(prompt_ids) if sampling.repetition_penalty != 1 else ()
+        return _Session(sampling, tuple(hold.ids), hold.until_pos, kept_ids)
 
     def _run(self, batch: ring_pb2.FrameBatch, steps: dict[int, Step], arrived_s: float) -> None:
         """Compute the steps; their frames become what is passed on."""
@@ -210,6 +235,8 @@ class LaterStage:
             frame.sampled.SetInParent()
         else:
             frame.sampled.tokens.append(outcome.token)
+            if outcome.likelihood is not None:
+                add_likelihood(frame.sampled, outcome.likelihood)
 
     def _refuse(self, frame: ring_pb2.Frame, error: SwarmError) -> None:
         """Turn a frame into the failure of its session."""

@@ -1,15 +1,16 @@
 """One reply as stage 0 sees it: what was asked, what it is told, how far it is. Pure state."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from silentswarm.core.v1 import generation_pb2
+from silentswarm.core.v1 import generation_pb2, token_set_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_stage.engine.constraint import Constraint
 from swarm_stage.engine.reply_times import ReplyTimes
+from swarm_stage.engine.sampling import NEUTRAL, Sampling
 
 HELD_IDS_MAX = 64  # ends of turn of one model; a later stage refuses more
 
@@ -127,11 +128,18 @@ class DecodeBatch:
 
 @dataclass(eq=False)
 class Reply:
-    """A running reply. number: its place in the budget. session: its number in the ring, 0 before its first piece."""
+    """A running reply. number: its place in the budget. session: its number in the ring, 0 before its first piece.
+
+    sampling: of its request, checked. penalised_ids: what whoever draws must know of the prompt, each of its tokens
+    once, for a repetition penalty. allowed: what its constraint lets be drawn next; None is any.
+    """
 
     request: Request
     number: int
     session: int = 0
+    sampling: Sampling = NEUTRAL
+    penalised_ids: Sequence[int] = ()
+    allowed: token_set_pb2.TokenSet | None = None
     prompt_sent: int = 0
     due: deque[tuple[int, int]] = field(default_factory=deque)  # (pos, positions) whose answers are awaited, in order
     generated: list[int] = field(default_factory=list)
@@ -149,9 +157,13 @@ class Reply:
         return len(self.request.prompt_ids) + len(self.generated) - 1
 
     def finish_reason(self) -> generation_pb2.FinishReason:
-        """Why it is over after its newest token; UNSPECIFIED while it goes on."""
+        """Why it is over after its newest token; UNSPECIFIED while it goes on.
+
+        Ends that are held back yet are drawn all the same are the only way on that a constraint leaves.
+        """
         request, count = self.request, len(self.generated)
-        if count > request.new_tokens_min and self.generated[-1] in request.end_ids:
+        may_end = count > request.new_tokens_min or request.constraint is not None
+        if may_end and self.generated[-1] in request.end_ids:
             return generation_pb2.FINISH_REASON_STOP
         if count >= request.new_tokens_max:
             return generation_pb2.FINISH_REASON_LENGTH

@@ -1,34 +1,43 @@
 """What the engine asks of a model: a batch of steps in, an outcome for each out. No torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from silentswarm.core.v1 import generation_pb2, tensor_pb2
+import numpy as np
+from silentswarm.core.v1 import tensor_pb2
 from swarm_core.errors import SwarmError
+
+from swarm_stage.engine.reply import Likelihood
+from swarm_stage.engine.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """Consecutive positions of one session, from `pos`.
 
-    ids on stage 0, hidden on every other. sampling: on the stage that holds the head. sample: the token after the last
-    position is wanted. held_ids: tokens that must not be drawn now.
+    ids on stage 0, hidden on every other. sampling, prompt_ids: on the stage that holds the head, the same in every
+    step of a session; prompt_ids are for a repetition penalty alone. sample: the token after the last position is
+    wanted. held_ids: tokens that must not be drawn now, unless nothing else is allowed. allowed_V: the only ones that
+    may, one bool an id; None is any.
     """
 
     session: int
     pos: int
     ids: Sequence[int] | None = None
     hidden: tensor_pb2.Tensor | None = None
-    sampling: generation_pb2.Sampling | None = None
+    sampling: Sampling | None = None
     sample: bool = True
     held_ids: Sequence[int] = ()
+    allowed_V: np.ndarray | None = field(default=None, compare=False)
+    prompt_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a step: hidden states for the next stage, or (last stage) a token if one was wanted, or an error.
 
+    likelihood: of the token, when the session's sampling asks for it.
     compute_us: of steps run together the whole of it, which each waits for; drawing is sample_us, likewise.
     """
 
@@ -37,6 +46,7 @@ class Outcome:
     token: int | None = None
     error: SwarmError | None = None
     sample_us: int = 0
+    likelihood: Likelihood | None = None
 
 
 class Compute(Protocol):
@@ -67,6 +77,6 @@ class Compute(Protocol):
     def forward(self, steps: Sequence[Step]) -> list[Outcome]:
         """Run the steps, one outcome each, in order; at most one step a session.
 
-        A session that holds more than `pos` is cropped first; one that holds less gets BadFrame. An error is its own
-        session's alone.
+        A session that holds more than `pos` is cropped first, and has not drawn what stood behind; one that holds less
+        gets BadFrame. An error is its own session's alone.
         """

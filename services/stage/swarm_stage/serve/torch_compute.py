@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import structlog
 import torch
-from silentswarm.core.v1 import generation_pb2, tensor_pb2
+from silentswarm.core.v1 import tensor_pb2
 from swarm_core.errors import BadFrame, StageFailed, SwarmError
 from swarm_core.slices import LayerRange
 
+from swarm_stage.engine.reply import Likelihood
 from swarm_stage.engine.steps import Outcome, Step
+from swarm_stage.model.drawer import Drawer
 from swarm_stage.model.kv_cache import SessionCache
-from swarm_stage.model.sampling import Sampling, draw
 from swarm_stage.model.slice_model import SliceModel
 
 log = structlog.get_logger()
@@ -28,7 +29,7 @@ class TorchCompute:
         self._dtype = dtype
         self._device = torch.device(device)
         self._caches: dict[int, SessionCache] = {}
-        self._samplings: dict[int, Sampling] = {}  # of sessions that have drawn
+        self._drawers: dict[int, Drawer] = {}  # of sessions that have drawn
 
     @property
     def vocabulary_size(self) -> int:
@@ -46,7 +47,7 @@ class TorchCompute:
 
     def close(self, session: int) -> None:
         self._caches.pop(session, None)
-        self._samplings.pop(session, None)
+        self._drawers.pop(session, None)
 
     def held_tokens(self) -> int:
         return sum(cache.length for cache in self._caches.values())
@@ -90,8 +91,8 @@ class TorchCompute:
         sample_us = (time.perf_counter_ns() - computed_ns) // 1000
         compute_us = (computed_ns - started_ns) // 1000
         return {
-            step.session: Outcome(compute_us, None, token, error, sample_us)
-            for step, (token, error) in zip(steps, drawn, strict=True)
+            step.session: Outcome(compute_us, None, token, error, sample_us, likelihood)
+            for step, (token, likelihood, error) in zip(steps, drawn, strict=True)
         }
 
     def _rows(self, steps: Sequence[Step]) -> torch.Tensor:
@@ -105,6 +106,7 @@ class TorchCompute:
         started_ns = computed_ns = time.perf_counter_ns()
         hidden: tensor_pb2.Tensor | None = None
         token: int | None = None
+        likelihood: Likelihood | None = None
         error: SwarmError | None = None
         try:
             result = self._compute(step)
@@ -112,14 +114,14 @@ class TorchCompute:
             if isinstance(result, tensor_pb2.Tensor):
                 hidden = result
             elif result is not None:
-                token, error = self._draw_guarded(result, step)
+                token, likelihood, error = self._draw_guarded(result, step)
         except SwarmError as failure:
             error = failure
         except Exception as failure:  # whatever torch or a model raises is this session's alone
             log.warning("a step failed", session=step.session, pos=step.pos, exc_info=failure)
             error = StageFailed(f"computing session {step.session} at {step.pos} failed: {failure}")
         sample_us = (time.perf_counter_ns() - computed_ns) // 1000
-        return Outcome((computed_ns - started_ns) // 1000, hidden, token, error, sample_us)
+        return Outcome((computed_ns - started_ns) // 1000, hidden, token, error, sample_us, likelihood)
 
     def _compute(self, step: Step) -> tensor_pb2.Tensor | np.ndarray | None:
         """Hidden states for the next stage; on the last one logits_V, or nothing when no token is wanted."""
@@ -130,20 +132,22 @@ class TorchCompute:
             return self._to_wire(hidden_BTD)
         return self._model.logits(hidden_BTD).cpu().numpy() if step.sample else None
 
-    def _draw_guarded(self, logits_V: np.ndarray, step: Step) -> tuple[int | None, SwarmError | None]:
+    def _draw_guarded(
+        self, logits_V: np.ndarray, step: Step
+    ) -> tuple[int | None, Likelihood | None, SwarmError | None]:
         """The token behind a step, or why this session's cannot be drawn."""
         assert step.sampling is not None
         positions = len(step.ids) if step.ids is not None else step.hidden.shape[0] if step.hidden else 0
         try:
-            sampling = self._samplings.get(step.session)
-            if sampling is None:
-                sampling = self._samplings[step.session] = sampling_from_proto(step.sampling)
-            return draw(_without(logits_V, step.held_ids), sampling, step.pos + positions), None
+            drawer = self._drawers.get(step.session)
+            if drawer is None:
+                drawer = self._drawers[step.session] = Drawer(step.sampling, step.prompt_ids)
+            return *drawer.draw(logits_V, step.pos + positions, step.allowed_V, step.held_ids), None
         except SwarmError as error:
-            return None, error
+            return None, None, error
         except Exception as failure:
             log.warning("a token was not drawn", session=step.session, pos=step.pos, exc_info=failure)
-            return None, StageFailed(f"drawing for session {step.session} at {step.pos} failed: {failure}")
+            return None, None, StageFailed(f"drawing for session {step.session} at {step.pos} failed: {failure}")
 
     def _cache_at(self, step: Step) -> SessionCache:
         """The session's cache, cropped to where the step starts. Raises BadFrame when it holds less."""
@@ -154,6 +158,8 @@ class TorchCompute:
             raise BadFrame(f"session {step.session} holds {cache.length} positions; a frame starts at {step.pos}")
         if cache.length > step.pos:
             cache.crop(step.pos)
+            if step.session in self._drawers:
+                self._drawers[step.session].crop(step.pos)
         return cache
 
     def _from_wire(self, tensor: tensor_pb2.Tensor | None) -> torch.Tensor:
@@ -174,23 +180,3 @@ class TorchCompute:
         rows = hidden_B1D[:, 0].contiguous().cpu().view(torch.uint8).numpy()
         shape = [1, hidden_B1D.shape[2]]
         return [tensor_pb2.Tensor(dtype=self._dtype, shape=shape, data=row.tobytes()) for row in rows]
-
-
-def _without(logits_V: np.ndarray, held_ids: Sequence[int]) -> np.ndarray:
-    """Logits of which the held ids are never drawn: the lowest number there is, since draw refuses infinite ones."""
-    if not held_ids:
-        return logits_V
-    kept_V = np.array(logits_V, dtype=np.float32)
-    kept_V[list(held_ids)] = np.finfo(np.float32).min
-    return kept_V
-
-
-def sampling_from_proto(sampling: generation_pb2.Sampling) -> Sampling:
-    """Absent fields take the neutral value; stage 0 has filled in the model's own defaults."""
-    return Sampling(
-        temperature=sampling.temperature if sampling.HasField("temperature") else 1.0,
-        top_p=sampling.top_p if sampling.HasField("top_p") else 1.0,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-    )
