@@ -2,6 +2,7 @@
 
 import ipaddress
 from enum import StrEnum
+from pathlib import Path
 
 from swarm_core.errors import BadRequest
 
@@ -49,6 +50,19 @@ def tls_is_on(mode: str, host: str, allow_insecure: bool, has_files: bool) -> bo
     if mode == TlsMode.AUTO:
         return has_files or not (is_loopback(host) or allow_insecure)
     return mode == TlsMode.ON
+
+
+def tls_files(certificate: str, key: str) -> tuple[Path, Path] | None:
+    """The files of SWARM_TLS_CERT and SWARM_TLS_KEY; None when neither is set. Raises BadRequest when one is missing.
+
+    Whether they can be read is seen when they are.
+    """
+    if not certificate and not key:
+        return None
+    if not certificate or not key:
+        missing = "SWARM_TLS_KEY" if certificate else "SWARM_TLS_CERT"
+        raise BadRequest(f"{missing} is not set; a certificate and its key go together", field=missing)
+    return Path(certificate).expanduser(), Path(key).expanduser()
 
 
 def split_host_port(address: str) -> tuple[str, int]:

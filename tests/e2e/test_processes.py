@@ -103,8 +103,8 @@ def test_a_fellow_that_declares_less_gets_the_documented_fallback_or_is_named(mo
     assert "relay" in status and answered
 
 
-def test_a_leader_on_another_interface_is_refused_with_the_way_out(tmp_path):
-    env = {"SWARM_LEADER_HOST": "0.0.0.0", "SWARM_DATA_DIR": str(tmp_path)}
+def test_a_leader_on_another_interface_without_tls_is_refused_with_the_way_out(tmp_path):
+    env = {"SWARM_LEADER_HOST": "0.0.0.0", "SWARM_TLS": "0", "SWARM_DATA_DIR": str(tmp_path)}
     process = start("swarm_leader", log=tmp_path / "leader.log", env=env)
     code = process.popen.wait(30)
 

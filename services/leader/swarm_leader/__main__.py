@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
@@ -24,15 +24,17 @@ from silentswarm.leader.v1 import (
     serving_pb2_grpc,
     status_pb2_grpc,
     tokens_pb2_grpc,
+    trust_pb2_grpc,
 )
 from silentswarm.relay.v1 import relay_pb2_grpc
 from swarm_core.clock import Clock, SystemClock
 from swarm_core.config import describe_variables, from_environment
 from swarm_core.errors import BadRequest, Conflict, SwarmError, Unavailable
-from swarm_core.listen import join_host_port
+from swarm_core.listen import is_loopback, join_host_port
 from swarm_core.logs import configure_logs
 from swarm_rpc.limits import MESSAGE_BYTES_MAX
 from swarm_rpc.server import add_health_and_reflection, announce, listen, make_server
+from swarm_rpc.tls import FileIdentity, server_credentials
 
 from swarm_leader.catalog.disk import DiskCatalog
 from swarm_leader.catalog.importer import Importer
@@ -46,6 +48,7 @@ from swarm_leader.flows.gate import Gates
 from swarm_leader.flows.generate import Generating
 from swarm_leader.flows.health import Health
 from swarm_leader.flows.join import Joining
+from swarm_leader.flows.link_keys import LinkKeys
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.ready import ReadyRings
@@ -61,6 +64,7 @@ from swarm_leader.metrics.replies import ReplyMetrics
 from swarm_leader.metrics.state import State, make_registry, read_leader, read_relay
 from swarm_leader.relay.lane import LaneLimits
 from swarm_leader.relay.servicer import RelayServicer
+from swarm_leader.relay.ticket import Tickets
 from swarm_leader.rpc.fellow_link import FellowLinkServicer
 from swarm_leader.rpc.fleet import FleetServicer
 from swarm_leader.rpc.inference import InferenceServicer
@@ -72,13 +76,18 @@ from swarm_leader.rpc.serving import ServingServicer
 from swarm_leader.rpc.status import StatusServicer
 from swarm_leader.rpc.tokens import TokensServicer
 from swarm_leader.rpc.transfer import TransferServicer
+from swarm_leader.rpc.trust import TrustServicer
 from swarm_leader.store import Store, open_store
+from swarm_leader.trust.identity import LeaderIdentity, names_of_host
 
 log = structlog.get_logger()
 GRACE_S = 3.0
 RELAY_SERVICE = "silentswarm.relay.v1.Relay"
 LEADER_SERVICES = (
-    *(f"silentswarm.leader.v1.{name}" for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens")),
+    *(
+        f"silentswarm.leader.v1.{name}"
+        for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens", "Trust")
+    ),
     *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer")),
     RELAY_SERVICE,
 )
@@ -91,8 +100,12 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 class Leader:
     """Every part of one leader, put together over an open store."""
 
-    def __init__(self, config: LeaderConfig, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, config: LeaderConfig, store: Store, clock: Clock, identity: LeaderIdentity | None = None
+    ) -> None:
+        """identity: what its listener proves itself with; None: as configured."""
         self.config = config
+        self.identity = identity or make_identity(config, clock)
         self.store = store
         self.tasks = TaskSet()
         self.catalog = DiskCatalog(config.models_root)
@@ -101,12 +114,14 @@ class Leader:
         self.signals = Signals()
         self.replies = Replies(config.event_queue_max)
         self.gates = Gates(config.queue_max, clock)
-        self.relay = make_relay(config)
+        tickets = Tickets(config.relay_secret.encode() or os.urandom(32))
+        self.relay = make_relay(config, tickets, is_open=lambda: not self.is_enforced())
         self.metrics = make_registry(self._read_state)
         self.measuring = Measuring(ReplyMetrics(self.metrics), clock)
         self.health = Health(store.ledger, config.data_dir, config.min_free_disk_gb, clock)
         self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
-        self.wiring = Wiring(self.board, self.registry, self.signals, config)
+        keys = LinkKeys(tickets, os.urandom, config.has_tls, self.is_enforced)
+        self.wiring = Wiring(self.board, self.registry, self.signals, keys, config)
         self.loading = Loading(
             self.catalog,
             self.board,
@@ -130,6 +145,10 @@ class Leader:
         )
         self._clock = clock
 
+    def is_enforced(self) -> bool:
+        """Whether stages must prove themselves, to each other and to the relay."""
+        return self.config.has_tls
+
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer for it."""
         config, store, clock = self.config, self.store, self._clock
@@ -149,7 +168,7 @@ class Leader:
         writer = StatusWriter(self.registry, self.gates)
         importer = Importer(config.models_root, is_loaded=self._is_loaded)
         fellow_link = FellowLinkServicer(
-            joining, self.registry, self.signals, self.faults, config.heartbeat_s, config.lease_s
+            joining, self.registry, self.signals, self.faults, self.identity, config.heartbeat_s, config.lease_s
         )
         serving = ServingServicer(
             self.loading,
@@ -169,6 +188,7 @@ class Leader:
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating), server)
         fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
+        trust_pb2_grpc.add_TrustServicer_to_server(TrustServicer(self.identity), server)
         tokens_pb2_grpc.add_TokensServicer_to_server(TokensServicer(), server)
         relay_pb2_grpc.add_RelayServicer_to_server(self.relay, server)
 
@@ -202,16 +222,24 @@ class Leader:
         return placement is not None and placement.state.holds_memory
 
 
-def make_relay(config: LeaderConfig) -> RelayServicer:
-    """The relay with this configuration's bounds."""
+def make_identity(config: LeaderConfig, clock: Clock) -> LeaderIdentity:
+    """The certificates of this leader; nothing is made before they are needed."""
+    named = [name.strip() for name in config.tls_names.split(",") if name.strip()]
+    names = (*names_of_host(config.host), *named)
+    return LeaderIdentity(config.data_dir, clock, config.has_tls, config.tls_files, names)
+
+
+def make_relay(config: LeaderConfig, tickets: Tickets | None, is_open: Callable[[], bool]) -> RelayServicer:
+    """The relay with this configuration's bounds. tickets, is_open: see RelayServicer."""
     payload_bytes_max = config.relay_max_frame_mb * 2**20
     limits = LaneLimits(
         frames_max=config.relay_queue_max,
         payload_bytes_max=payload_bytes_max,
         queued_bytes_max=2 * payload_bytes_max,
         put_timeout_s=config.relay_put_timeout_s,
+        total_bytes_max=config.relay_memory_mb * 2**20,
     )
-    return RelayServicer(limits)
+    return RelayServicer(limits, tickets, is_open)
 
 
 def make_leader_server(config: LeaderConfig) -> grpc.aio.Server:
@@ -226,11 +254,12 @@ async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
     """
     clock = SystemClock()
     server = make_leader_server(config)
-    port = listen(server, join_host_port(config.host, config.grpc_port))
+    identity = make_identity(config, clock)
+    port = listen(server, join_host_port(config.host, config.grpc_port), await asyncio.to_thread(identity.credentials))
     with lock_folder(config.data_dir):
         store = await open_store(config.store_url, clock)
         try:
-            leader = Leader(config, store, clock)
+            leader = Leader(config, store, clock, identity)
             async with answering_metrics(config.metrics_listen, leader.metrics):
                 await _serve(leader, server, port, stop)
         finally:
@@ -246,7 +275,8 @@ async def _serve(leader: Leader, server: grpc.aio.Server, port: int, stop: async
     await server.start()
     leader.serve()
     await announce(healthy, LEADER_SERVICES, serving=True)
-    log.info(f"leader ready on {join_host_port(leader.config.host, port)}", version=VERSION)
+    encryption = {"tls": leader.identity.pin or "own files"} if leader.identity.is_on else {}
+    log.info(f"leader ready on {join_host_port(leader.config.host, port)}", version=VERSION, **encryption)
     await stop.wait()
     await announce(healthy, LEADER_SERVICES, serving=False)
     stopping = asyncio.create_task(server.stop(GRACE_S + 1))  # from now on new calls are refused
@@ -258,8 +288,10 @@ async def _serve(leader: Leader, server: grpc.aio.Server, port: int, stop: async
 async def serve_relay(config: LeaderConfig, stop: asyncio.Event) -> None:
     """Serve the relay alone until `stop` is set; `config` is checked. Raises BadRequest when it cannot listen."""
     server = make_leader_server(config)
-    port = listen(server, join_host_port(config.host, config.grpc_port))
-    relay = make_relay(config)
+    credentials = await asyncio.to_thread(relay_credentials, config)
+    port = listen(server, join_host_port(config.host, config.grpc_port), credentials)
+    tickets = Tickets(config.relay_secret.encode()) if config.relay_secret else None
+    relay = make_relay(config, tickets, is_open=lambda: tickets is None)
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
     healthy: health.aio.HealthServicer = add_health_and_reflection(server, (RELAY_SERVICE,))
     async with answering_metrics(config.metrics_listen, make_registry(lambda: read_relay(relay.board))):
@@ -270,6 +302,24 @@ async def serve_relay(config: LeaderConfig, stop: asyncio.Event) -> None:
         await announce(healthy, (RELAY_SERVICE,), serving=False)
         await server.stop(GRACE_S)
     log.info("relay stopped")
+
+
+def relay_credentials(config: LeaderConfig) -> grpc.ServerCredentials | None:
+    """What a relay of its own listens with; None without TLS. Raises BadRequest that says what it lacks."""
+    if not (config.relay_secret or is_loopback(config.host) or config.allow_insecure):
+        raise BadRequest(
+            f"a relay of its own on {config.host} needs SWARM_RELAY_SECRET, the same as its leader's",
+            field="SWARM_RELAY_SECRET",
+        )
+    if not config.has_tls:
+        return None
+    if config.tls_files is None:
+        raise BadRequest(
+            "a relay of its own makes no certificates: get one with `swarm trust issue --name HOST --out DIR` and set "
+            "SWARM_TLS_CERT and SWARM_TLS_KEY",
+            field="SWARM_TLS_CERT",
+        )
+    return server_credentials(FileIdentity(*config.tls_files))
 
 
 def open_folders(config: LeaderConfig) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swarm_core.config import env
 from swarm_core.errors import BadRequest
-from swarm_core.listen import check_bind_host
+from swarm_core.listen import check_bind_host, tls_files, tls_is_on
 from swarm_core.metrics_listener import check_metrics_listen
 
 from swarm_leader.domain.callers import CALLER_FORM, is_caller
@@ -16,6 +16,7 @@ from swarm_leader.domain.planner import ServeDefaults
 from swarm_leader.domain.records import Transport
 
 BY_CARDS = -1
+SECRET_MIN = 16  # characters
 BATCH_LIMIT = 1024  # as many replies as a fellow could ever hold; guards against a mistyped variable
 WEIGHTS = (0.001, 1000.0)
 DATA_DIR = Path("~/.silent-swarm/leader").expanduser()
@@ -32,7 +33,19 @@ class LeaderConfig:
     servable_models_root: str = env("SWARM_SERVABLE_MODELS_ROOT", "", "servables; unset is below the data folder")
     min_free_disk_gb: float = env("SWARM_MIN_FREE_DISK_GB", 1.0, "not ready with less disk free than this, in GB")
     join_token: str = env("SWARM_JOIN_TOKEN", "", "a fellow must present it to join; empty lets any join")
-    allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "listen beyond loopback without authentication")
+    allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "listen beyond loopback without TLS")
+    tls: str = env(
+        "SWARM_TLS",
+        "auto",
+        "1 speaks TLS, 0 does not; auto does with files of its own and when listening beyond loopback",
+    )
+    tls_cert: str = env(
+        "SWARM_TLS_CERT", "", "PEM file of a certificate of your own, with what leads to its root; empty makes one"
+    )
+    tls_key: str = env("SWARM_TLS_KEY", "", "PEM file of its key")
+    tls_names: str = env(
+        "SWARM_TLS_NAMES", "", "further DNS names and addresses of the certificate that is made, comma separated"
+    )
 
     heartbeat_s: float = env("SWARM_HEARTBEAT_S", 5.0, "how often a fellow reports, in seconds")
     lease_s: float = env("SWARM_LEASE_S", 15.0, "a fellow is lost after this long without a report, in seconds")
@@ -68,6 +81,15 @@ class LeaderConfig:
     progress_timeout_s: float = env("SWARM_PROGRESS_TIMEOUT_S", 60.0, "longest silence within a reply, in seconds")
 
     relay_address: str = env("SWARM_RELAY_ADDRESS", "", "HOST:PORT of a relay of its own; empty is this leader's")
+    relay_secret: str = env(
+        "SWARM_RELAY_SECRET",
+        "",
+        "by what a leader and a relay of its own know stages, the same on both, 16 characters or more; empty draws one "
+        "for the relay within the leader at every start",
+    )
+    relay_memory_mb: int = env(
+        "SWARM_RELAY_MEMORY_MB", 1024, "frames the relay holds in all, in MiB; then its fullest channel breaks"
+    )
     relay_queue_max: int = env("SWARM_RELAY_QUEUE_MAX", 64, "frames the relay holds per channel before a sender waits")
     relay_max_frame_mb: int = env("SWARM_RELAY_MAX_FRAME_MB", 64, "largest frame the relay takes, in MiB")
     relay_put_timeout_s: float = env("SWARM_RELAY_PUT_TIMEOUT_S", 30.0, "a channel full this long breaks, in seconds")
@@ -75,6 +97,16 @@ class LeaderConfig:
     metrics_listen: str = env("SWARM_METRICS_LISTEN", "", "HOST:PORT that answers Prometheus; empty is off")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
     log_json: bool = env("SWARM_LOG_JSON", False, "log lines as JSON")
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it listens in TLS. Raises BadRequest, which `check` does first."""
+        return tls_is_on(self.tls, self.host, self.allow_insecure, self.tls_files is not None)
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Certificate and key of the operator's own. Raises BadRequest, which `check` does first."""
+        return tls_files(self.tls_cert, self.tls_key)
 
     @property
     def models_root(self) -> Path:
@@ -106,7 +138,9 @@ class LeaderConfig:
 
 def check(config: LeaderConfig) -> LeaderConfig:
     """The same configuration when it makes sense. Raises BadRequest that names the variable."""
-    check_bind_host(config.host, config.allow_insecure)
+    check_bind_host(config.host, config.allow_insecure, config.has_tls)
+    if 0 < len(config.relay_secret) < SECRET_MIN:
+        raise BadRequest(f"SWARM_RELAY_SECRET needs {SECRET_MIN} characters or more", field="SWARM_RELAY_SECRET")
     check_metrics_listen(config.metrics_listen, config.allow_insecure)
     _weights_of(config.caller_weights)
     if config.pipeline_transport not in set(Transport):
@@ -125,7 +159,7 @@ def check(config: LeaderConfig) -> LeaderConfig:
             f"SWARM_SERVE_MAX_BATCH={config.batch_max} must be in 1..{BATCH_LIMIT}, 0 for no cap, or -1 to go by cards",
             field="SWARM_SERVE_MAX_BATCH",
         )
-    for name in ("queue_max", "event_queue_max", "context_tokens", "typical_tokens"):
+    for name in ("relay_memory_mb", "queue_max", "event_queue_max", "context_tokens", "typical_tokens"):
         if getattr(config, name) < 1:
             variable = LeaderConfig.__dataclass_fields__[name].metadata["variable"]
             raise BadRequest(f"{variable}={getattr(config, name)} must be at least 1", field=variable)

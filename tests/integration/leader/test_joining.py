@@ -198,7 +198,9 @@ async def test_a_heartbeat_read_after_the_link_ended_grants_no_lease(tmp_path):
     async with running_leader(tmp_path) as rig:
         leader = rig.leader
         joining = Joining(leader.registry, leader.store.fellows, leader.board, leader.faults, SystemClock(), "")
-        servicer = FellowLinkServicer(joining, leader.registry, leader.signals, leader.faults, 5.0, 15.0)
+        servicer = FellowLinkServicer(
+            joining, leader.registry, leader.signals, leader.faults, leader.identity, 5.0, 15.0
+        )
         answers = servicer.Connect(requests(), Call())
         await anext(answers)
         fellow = leader.registry.find("kitchen")

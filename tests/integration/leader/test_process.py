@@ -129,8 +129,8 @@ async def test_a_second_leader_on_the_port_or_the_folder_is_told_why(tmp_path):
     assert "another leader uses" in same_folder.stderr
 
 
-def test_it_listens_beyond_this_machine_only_when_told_to(tmp_path):
-    refused = run_once(tmp_path, "--host", "0.0.0.0")
+def test_it_listens_beyond_this_machine_without_tls_only_when_told_to(tmp_path):
+    refused = run_once(tmp_path, "--host", "0.0.0.0", SWARM_TLS="0")
 
     assert refused.returncode == 2
     assert "SWARM_ALLOW_INSECURE=1" in refused.stderr
@@ -228,7 +228,7 @@ def test_help_lists_the_variables_with_their_defaults(tmp_path):
     assert "relay" in shown.stdout
     assert "longest conversation a model must take, tokens [4096]" in shown.stdout
     assert "address to listen on [127.0.0.1]" in shown.stdout
-    assert "without authentication [0]" in shown.stdout
+    assert "beyond loopback without TLS [0]" in shown.stdout
 
 
 async def test_the_relay_runs_alone(tmp_path):

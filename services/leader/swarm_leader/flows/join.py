@@ -37,6 +37,7 @@ class Registration:
     declared: capabilities_pb2.Capabilities
     capabilities: Capabilities
     held: tuple[link_pb2.HeldStage, ...] = ()
+    certificate_request: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ class Fellow:
     """One machine, known for good and perhaps connected.
 
     stages: by placement id, oldest first. freed_bytes: what stages held that ended since the last heartbeat, by
-    placement id. unwanted_at_s: when it was told to end a stage that it still reports.
+    placement id. unwanted_at_s: when it was told to end a stage that it still reports. has_certificate: it got one when
+    it registered.
     """
 
     record: FellowRecord
@@ -40,6 +41,7 @@ class Fellow:
     declared: capabilities_pb2.Capabilities
     capabilities: Capabilities
     link: ControlLink | None = None
+    has_certificate: bool = False
     heartbeat_at_s: float | None = None
     stages: dict[str, Held] = field(default_factory=dict)
     freed_bytes: dict[str, int] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
+from silentswarm.core.v1.link_pb2 import RingKeys
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, SwarmError
 
@@ -12,7 +13,8 @@ from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.records import PlacementState, Route, Transport
 from swarm_leader.domain.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.flows.board import Board, Placement
-from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.link_keys import LinkKeys
+from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.room import facts_of
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.tasks import gather_all
@@ -37,10 +39,13 @@ class Attempt:
 class Wiring:
     """Wires rings."""
 
-    def __init__(self, board: Board, registry: Registry, signals: Signals, config: LeaderConfig) -> None:
+    def __init__(
+        self, board: Board, registry: Registry, signals: Signals, keys: LinkKeys, config: LeaderConfig
+    ) -> None:
         self._board = board
         self._registry = registry
         self._signals = signals
+        self._keys = keys
         self._config = config
 
     async def wire(self, placement: Placement, epoch: int) -> None:
@@ -48,8 +53,10 @@ class Wiring:
 
         Each attempt is recorded before a fellow hears of it. AUTO: direct links that do not come up go by the relay;
         all of them, when they came up and still no lap went round. TUNNEL and P2P have no way to fall back to.
-        Raises LoadFailed or LinkBroken (both ends and addresses named), FellowLost, StaleEpoch.
+        Raises LoadFailed or LinkBroken (both ends and addresses named), FellowLost, StaleEpoch, CapabilityMissing (a
+        fellow that cannot prove itself, where that is asked for).
         """
+        self._keys.check(self._fellows(placement))
         routes = self._first_routes(placement)
         while True:
             attempt = await self._attempt(placement, epoch, routes)
@@ -64,10 +71,7 @@ class Wiring:
     def _first_routes(self, placement: Placement) -> tuple[Route, ...]:
         """The way to try first, from what the fellows declare and where they listen now."""
         record = placement.record
-        fellows = [self._registry.get(stage.fellow_id) for stage in record.stages]
-        ring = [facts_of(fellow) for fellow in fellows if fellow is not None]
-        if len(ring) != len(record.stages):
-            raise FellowLost(f"a fellow of {record.model_id} was deleted")
+        ring = [facts_of(fellow) for fellow in self._fellows(placement)]
         routes, _ = plan_routes(ring, record.transport)
         listens = [bool(placement.stages[stage.stage_index].ring_addresses) for stage in record.stages]
         routes = drop_unlisted(routes, listens, record.transport)
@@ -77,6 +81,14 @@ class Wiring:
                 f"fellow {silent} has no address for direct links, and the transport is p2p", fellow=silent
             )
         return routes
+
+    def _fellows(self, placement: Placement) -> list[Fellow]:
+        """The fellows of a ring, in order. Raises FellowLost."""
+        record = placement.record
+        fellows = [fellow for stage in record.stages if (fellow := self._registry.get(stage.fellow_id)) is not None]
+        if len(fellows) != len(record.stages):
+            raise FellowLost(f"a fellow of {record.model_id} was deleted")
+        return fellows
 
     async def _attempt(self, placement: Placement, epoch: int, routes: Sequence[Route]) -> Attempt:
         """One epoch: record it, wire all stages at the same time, then send a lap."""
@@ -88,7 +100,10 @@ class Wiring:
             ),
             f"wiring at epoch {epoch}: {words}",
         )
-        outcomes = await gather_all(self._wire_stage(placement, epoch, index, routes) for index in range(len(routes)))
+        keys = self._keys.make(placement.record.placement_id, epoch, self._fellows(placement))
+        outcomes = await gather_all(
+            self._wire_stage(placement, epoch, index, routes, keys[index]) for index in range(len(routes))
+        )
         failed = {index: failure for index, failure in enumerate(outcomes) if failure}
         if failed:
             return Attempt(failed)
@@ -103,7 +118,9 @@ class Wiring:
         placement.probe_lap_ms = lap.probe.lap_ms
         return Attempt({})
 
-    async def _wire_stage(self, placement: Placement, epoch: int, index: int, routes: Sequence[Route]) -> str:
+    async def _wire_stage(
+        self, placement: Placement, epoch: int, index: int, routes: Sequence[Route], keys: RingKeys | None
+    ) -> str:
         """Wire one stage. Returns why its link to the next one is not up; "" when it is. Raises FellowLost."""
         record = placement.record
         following = (index + 1) % len(routes)
@@ -116,6 +133,7 @@ class Wiring:
             previous_route=route_to_proto(routes[index - 1]),
             relay_address=self._config.relay_address,
             kv_tokens=record.kv_tokens,
+            keys=keys,
         )
         link = self._registry.link_of(record.stages[index].fellow_id)
         try:

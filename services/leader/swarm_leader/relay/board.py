@@ -46,12 +46,23 @@ class LaneBoard:
         """Lanes that an end is attached to."""
         return sum(1 for lane in self._lanes.values() if lane.attached and not lane.ended)
 
+    def _make_room(self, more_bytes: int) -> None:
+        """The fullest lane ends where all together would hold too much: its receiver is the one that does not read.
+
+        One payload is always taken, whatever the limit: then nothing else is held.
+        """
+        while self.tally.queued_bytes and self.tally.queued_bytes + more_bytes > self._limits.total_bytes_max:
+            fullest = max(self._lanes.values(), key=lambda lane: lane.queued_bytes)
+            held_bytes = fullest.queued_bytes
+            words = f"the relay holds as much as it may, and {held_bytes:,} bytes of it wait for {fullest.name}"
+            fullest.end(Overloaded(f"{words}: its receiver does not read", bytes=held_bytes))
+
     def _open(self, key: tuple[str, str], epoch: int) -> Lane:
         if key not in self._lanes and len(self._lanes) >= self._channels_max:
             ended = next((old for old, lane in self._lanes.items() if lane.ended), None)
             if ended is None:
                 raise Overloaded(f"the relay carries {self._channels_max} live lanes already")
             del self._lanes[ended]
-        self._lanes[key] = Lane(f"{key[1]} of {key[0]}", epoch, self._limits, self.tally)
+        self._lanes[key] = Lane(f"{key[1]} of {key[0]}", epoch, self._limits, self.tally, self._make_room)
         self._lanes.move_to_end(key)
         return self._lanes[key]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from swarm_core.errors import BadFrame, LinkBroken, Overloaded, SwarmError
@@ -15,24 +16,35 @@ class LaneLimits:
     payload_bytes_max: int = 64 * 2**20
     queued_bytes_max: int = 128 * 2**20
     put_timeout_s: float = 30.0
+    total_bytes_max: int = 2**30  # over all lanes of a relay
 
 
 @dataclass
 class Tally:
-    """What went through the lanes of a relay."""
+    """What went through the lanes of a relay. refused: ends turned away for their ticket. queued_bytes: held now."""
 
     frames: int = 0
     payload_bytes: int = 0
+    refused: int = 0
+    queued_bytes: int = 0
+
+
+# Makes room for so many bytes more in all lanes together, at the cost of the lane that holds the most.
+MakeRoom = Callable[[int], None]
 
 
 class Lane:
     """Payloads in order, each once. Ends for both sides at once, with the reason. Event loop only."""
 
-    def __init__(self, name: str, epoch: int, limits: LaneLimits, tally: Tally | None = None) -> None:
+    def __init__(
+        self, name: str, epoch: int, limits: LaneLimits, tally: Tally | None = None, make_room: MakeRoom | None = None
+    ) -> None:
+        """tally: shared by the lanes of a relay. make_room: asked before anything is queued."""
         self.name = name
         self.epoch = epoch
         self.attached: set[str] = set()
         self._tally = tally or Tally()
+        self._make_room = make_room or (lambda more_bytes: None)
         self._limits = limits
         self._payloads: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -52,10 +64,12 @@ class Lane:
             )
         if not self._ended and not self._has_room(len(payload)):
             await self._wait_for_room(len(payload))
+        if not self._ended:
+            self._make_room(len(payload))
         if self._ended:
             raise self._ended
         self._payloads.append(payload)
-        self._queued_bytes += len(payload)
+        self._count(len(payload))
         self._tally.frames += 1
         self._tally.payload_bytes += len(payload)
         self._filled.set()
@@ -77,7 +91,7 @@ class Lane:
             if bundle and taken_bytes > bytes_max:
                 break
             bundle.append(self._payloads.popleft())
-            self._queued_bytes -= len(bundle[-1])
+            self._count(-len(bundle[-1]))
         self._room.set()
         return bundle
 
@@ -96,7 +110,7 @@ class Lane:
         """End the lane for whoever is still attached; the first reason stands. What is queued is dropped."""
         self._ended = self._ended or why
         self._payloads.clear()
-        self._queued_bytes = 0
+        self._count(-self._queued_bytes)
         for event in (self._filled, self._room, self._over):
             event.set()
 
@@ -106,9 +120,18 @@ class Lane:
         self.end(LinkBroken(f"the {role} of {self.name} is gone", lane=self.name))
 
     @property
+    def queued_bytes(self) -> int:
+        """What it holds."""
+        return self._queued_bytes
+
+    @property
     def ended(self) -> SwarmError | None:
         """Why it ended; None while it lives."""
         return self._ended
+
+    def _count(self, more_bytes: int) -> None:
+        self._queued_bytes += more_bytes
+        self._tally.queued_bytes += more_bytes
 
     async def _wait_for_room(self, payload_bytes: int) -> None:
         """Until a payload fits or the lane ends, which it does when this takes too long."""

@@ -1,15 +1,17 @@
-"""relay.v1.Relay: attach, then move payloads one way. Thin: the rules are in lane and board."""
+"""relay.v1.Relay: attach, then move payloads one way. Thin: the rules are in lane, board and ticket."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
-from swarm_core.errors import BadRequest
+from swarm_core.errors import BadRequest, PermissionDenied, Unauthenticated
 from swarm_rpc.race import run_until_first
 
 from swarm_leader.relay.board import LaneBoard
+from swarm_leader.relay.doorway import Doorway
 from swarm_leader.relay.lane import Lane, LaneLimits
+from swarm_leader.relay.ticket import Tickets
 
 ATTACH_TIMEOUT_S = 10.0
 NAME_MAX = 128
@@ -19,28 +21,65 @@ _ROLES = {relay_pb2.ROLE_SENDER: "sender", relay_pb2.ROLE_RECEIVER: "receiver"}
 
 
 class RelayServicer(relay_pb2_grpc.RelayServicer):
-    """One stream an end of a lane."""
+    """One stream an end of a lane.
 
-    def __init__(self, limits: LaneLimits | None = None) -> None:
+    tickets: checks what is presented; None: a relay that knows no leader, and takes no ticket at its word.
+    is_open: whether an end may attach without one; a wrong one never may.
+    """
+
+    def __init__(
+        self,
+        limits: LaneLimits | None = None,
+        tickets: Tickets | None = None,
+        is_open: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._limits = limits or LaneLimits()
+        self._tickets = tickets
+        self._is_open = is_open
+        self._doorway = Doorway()
         self.board = LaneBoard(self._limits)
+
+    @property
+    def refused(self) -> int:
+        """Ends that were turned away for their ticket since the start."""
+        return self.board.tally.refused
 
     async def Attach(
         self, requests: AsyncIterator[relay_pb2.AttachRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[relay_pb2.AttachResponse]:
-        attach = await _read_attach(requests)
-        role = _ROLES[attach.role]
-        lane = self.board.attach(attach.lane, attach.channel, attach.epoch, role)
-        try:
-            accepted = relay_pb2.Attached(payload_bytes_max=self._limits.payload_bytes_max, bundles=True)
-            yield relay_pb2.AttachResponse(attached=accepted)
-            if role == "sender":
-                await _take_all(lane, requests)
+        with self._doorway.stream_of(context.peer()):
+            with self._doorway.waiting():
+                attach = await _read_attach(requests)
+            role = _ROLES[attach.role]
+            self._check_ticket(attach, role)
+            lane = self.board.attach(attach.lane, attach.channel, attach.epoch, role)
+            try:
+                accepted = relay_pb2.Attached(payload_bytes_max=self._limits.payload_bytes_max, bundles=True)
+                yield relay_pb2.AttachResponse(attached=accepted)
+                if role == "sender":
+                    await _take_all(lane, requests)
+                    return
+                async for bundle in _give_all(lane, requests, BUNDLE_MAX if attach.bundles else 1):
+                    yield relay_pb2.AttachResponse(payload=bundle[0], more=bundle[1:])
+            finally:
+                lane.lose(role)
+
+    def _check_ticket(self, attach: relay_pb2.Attach, role: str) -> None:
+        """Raises Unauthenticated for none where one is asked for, PermissionDenied for a wrong one."""
+        if not attach.ticket:
+            if self._is_open():
                 return
-            async for bundle in _give_all(lane, requests, BUNDLE_MAX if attach.bundles else 1):
-                yield relay_pb2.AttachResponse(payload=bundle[0], more=bundle[1:])
-        finally:
-            lane.lose(role)
+            self.board.tally.refused += 1
+            raise Unauthenticated("this relay asks for the leader's ticket, and the stage presents none; update it")
+        if self._tickets and self._tickets.is_valid(attach.ticket, attach.lane, attach.channel, attach.epoch, role):
+            return
+        if self._tickets is None and self._is_open():
+            return
+        self.board.tally.refused += 1
+        raise PermissionDenied(
+            f"the ticket is not for the {role} of this channel in epoch {attach.epoch}; a relay of its own needs the "
+            "leader's SWARM_RELAY_SECRET"
+        )
 
 
 async def _read_attach(requests: AsyncIterator[relay_pb2.AttachRequest]) -> relay_pb2.Attach:

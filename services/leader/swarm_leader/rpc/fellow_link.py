@@ -6,15 +6,18 @@ from collections.abc import AsyncIterator
 import grpc
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2_grpc
-from swarm_core.errors import BadRequest, FellowLost
+from swarm_core.errors import BadRequest, FellowLost, Overloaded
 
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.join import Joined, Joining, Registration
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.signals import Signals
+from swarm_leader.rpc.access import current_caller
 from swarm_leader.rpc.capabilities import capabilities_from_proto
+from swarm_leader.trust.identity import LeaderIdentity
 
 REGISTER_TIMEOUT_S = 10.0
+REGISTERING_MAX = 256  # whoever has not said who it is yet
 
 STAGES_MAX = 64  # of one heartbeat; a machine holds a few, and whoever claims more is not believed
 
@@ -23,31 +26,45 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
     """One stream a fellow."""
 
     def __init__(
-        self, joining: Joining, registry: Registry, signals: Signals, faults: Faults, heartbeat_s: float, lease_s: float
+        self,
+        joining: Joining,
+        registry: Registry,
+        signals: Signals,
+        faults: Faults,
+        identity: LeaderIdentity,
+        heartbeat_s: float,
+        lease_s: float,
     ) -> None:
         self._joining = joining
         self._registry = registry
         self._signals = signals
         self._faults = faults
+        self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._lease_s = lease_s
+        self._registering = 0
 
     async def Connect(
         self, requests: AsyncIterator[link_pb2.ConnectRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[link_pb2.ConnectResponse]:
-        joined = await self._joining.register(await _read_registration(requests))
+        joined = await self._register(requests, context.peer())
         link = joined.link
         link.when_ended(lambda why: self._signals.take_link_end(link, why))
         gone = FellowLost(f"its connection broke ({context.peer()})", fellow=link.fellow_name)
         context.add_done_callback(lambda _: link.end(gone))
         reading = asyncio.create_task(self._read(joined, requests, gone))
         try:
+            certified = self._identity.certify_fellow(link.fellow_id, registration.certificate_request)
+            joined.fellow.has_certificate = bool(certified.certificate)
             registered = link_pb2.Registered(
                 fellow_id=link.fellow_id,
                 name=link.fellow_name,
                 heartbeat_ms=int(self._heartbeat_s * 1000),
                 lease_ms=int(self._lease_s * 1000),
                 unwanted=joined.unwanted,
+                node_credential=joined.credential,
+                certificate=certified.certificate,
+                roots=certified.roots,
             )
             yield link_pb2.ConnectResponse(registered=registered)
             while True:
@@ -55,6 +72,18 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         finally:
             reading.cancel()
             link.end(gone)
+
+    async def _register(self, requests: AsyncIterator[link_pb2.ConnectRequest], peer: str) -> Joined:
+        """Read the registration and let the fellow in. Raises Overloaded, and what keeps it out."""
+        if self._registering >= REGISTERING_MAX:
+            raise Overloaded(f"{self._registering} machines register now, which is the most at once")
+        self._registering += 1
+        try:
+            registration = await _read_registration(requests, peer)
+            self._identity.check_request(registration.certificate_request)  # before anything changes
+            return await self._joining.register(registration, current_caller())
+        finally:
+            self._registering -= 1
 
     async def _read(self, joined: Joined, requests: AsyncIterator[link_pb2.ConnectRequest], gone: FellowLost) -> None:
         """What comes up, until the stream ends; then the link does."""
@@ -83,7 +112,7 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
             self._faults.take_stage_event(fellow, request.stage_event)
 
 
-async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest]) -> Registration:
+async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest], peer: str) -> Registration:
     """The first message. Raises BadRequest."""
     try:
         async with asyncio.timeout(REGISTER_TIMEOUT_S):
@@ -102,4 +131,7 @@ async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest]) -
         declared=register.capabilities,
         capabilities=capabilities_from_proto(register.capabilities),
         held=tuple(register.held),
+        process_nonce=register.process_nonce,
+        certificate_request=register.certificate_request,
+        peer=peer,
     )

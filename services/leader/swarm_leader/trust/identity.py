@@ -82,6 +82,11 @@ class LeaderIdentity:
         )
         return server_credentials(source)
 
+    def check_request(self, request: bytes) -> None:
+        """Whether `certify_fellow` would take it. Raises BadRequest."""
+        if self.is_on and request:
+            read_request(request)
+
     def certify_fellow(self, fellow_id: str, request: bytes) -> NodeCertificate:
         """The certificate of a machine, under its own name; nothing while TLS is off, or when it asks for none.
 
