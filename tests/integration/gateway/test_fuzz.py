@@ -5,8 +5,7 @@ import json
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from swarm_gateway.openai.chat_request import parse_chat_request
-from swarm_gateway.openai.generation import generation_of
+from swarm_gateway.openai.chat_completions.request import generation_of, parse_chat_request
 from swarm_gateway.problems import HttpProblem, error_document
 
 from tests.integration.gateway.test_failures import assert_openai_error

@@ -147,11 +147,11 @@ async def test_comments_go_on_while_a_long_prompt_is_computed(start_gateway):
     gateway.leader.scripts["tiny"] = script
     reader, writer = await send_chat(gateway, stream=True)
     async with asyncio.timeout(5):
-        await reader.readuntil(b'"role":"assistant"')
         for _ in range(3):
-            await reader.readuntil(b": keep-alive\n\n")
+            before = await reader.readuntil(b": keep-alive\n\n")
         seen_enough.set()
         rest = await reader.readuntil(b"[DONE]")
     writer.close()
 
-    assert b"waiting" not in rest
+    assert b"waiting" not in before + rest
+    assert rest.count(b'"role":"assistant"') == 1

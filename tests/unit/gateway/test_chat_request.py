@@ -4,8 +4,8 @@ import json
 
 import pytest
 from silentswarm.core.v1 import generation_pb2
-from swarm_gateway.openai.chat_request import parse_chat_request
-from swarm_gateway.openai.generation import generation_of
+from silentswarm.core.v1.generation_pb2 import ToolCall
+from swarm_gateway.openai.chat_completions.request import generation_of, parse_chat_request
 from swarm_gateway.problems import HttpProblem
 
 USER = {"role": "user", "content": "hi"}
@@ -37,7 +37,6 @@ def test_a_number_out_of_range_or_of_another_kind_is_refused_by_name(name, value
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("top_k", -1),
         ("top_k", 1.5),
         ("seed", 2**63),
         ("seed", "1"),
@@ -49,7 +48,38 @@ def test_a_number_out_of_range_or_of_another_kind_is_refused_by_name(name, value
         ("stop", ""),
         ("stop", [""]),
         ("stop", 3),
-        ("n", 2),
+        ("n", 9),
+        ("n", 0),
+        ("seed", 2**64),
+        ("top_k", -2),
+        ("top_k", 0.01),
+        ("top_logprobs", -1),
+        ("top_logprobs", 10**6),
+        ("top_logprobs", 2),
+        ("logit_bias", {"x": 1}),
+        ("logit_bias", {"5": 101}),
+        ("logit_bias", {"5": True}),
+        ("logit_bias", {"05": 1}),
+        ("logit_bias", {str(2**32): 1}),
+        ("logit_bias", {str(token): 1 for token in range(1025)}),
+        ("presence_penalty", 2.1),
+        ("frequency_penalty", "1"),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", 1e308),
+        ("reasoning_effort", "most"),
+        ("stop", ["x" * 257]),
+        ("logprobs", 1),
+        ("chat_template_kwargs", "x"),
+        ("response_format", {"type": "yaml"}),
+        ("response_format", {"type": "json_schema"}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "a"}}),
+        ("structured_outputs", {"choice": []}),
+        ("structured_outputs", {"regex": ""}),
+        ("guided_json", 3),
+        ("guided_json", "no json"),
+        ("guided_json", '{"a":1,"a":2}'),
+        ("guided_grammar", "x" * 70_000),
         ("n", True),
         ("n", "1"),
         ("model", ""),
@@ -69,33 +99,54 @@ def test_a_wrong_field_is_named(name, value):
     assert message
 
 
-def test_more_than_one_choice_is_refused_in_words():
-    assert refusal(n=2) == ("n", "n: n must be 1 for now")
-
-
 @pytest.mark.parametrize(
     ("name", "default", "other"),
     [
-        ("presence_penalty", 0, 0.5),
-        ("frequency_penalty", 0.0, -1),
-        ("logit_bias", {}, {"5": 1}),
-        ("logprobs", False, True),
-        ("top_logprobs", 0, 3),
-        ("tools", [], [{"type": "function"}]),
-        ("tool_choice", "auto", "required"),
-        ("response_format", {"type": "text"}, {"type": "json_object"}),
+        ("functions", [], [{"name": "f"}]),
+        ("function_call", "auto", {"name": "f"}),
         ("modalities", ["text"], ["text", "audio"]),
         ("audio", None, {"voice": "x"}),
+        ("prediction", None, {"type": "content"}),
         ("web_search_options", None, {}),
+        ("chat_template", None, "{{ 7 }}"),
+        ("continue_final_message", False, True),
+        ("use_beam_search", False, True),
+        ("stop_token_ids", [], [1]),
+        ("best_of", 1, 2),
     ],
 )
 def test_what_is_not_supported_is_refused_unless_it_asks_for_nothing(name, default, other):
     assert generation(**{name: default}) == generation(**{name: None}) == generation()
-    assert refusal(**{name: other}) == (name, f"{name} is not supported yet")
+    assert refusal(**{name: other}) == (name, f"{name} is not supported")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("presence_penalty", 0),
+        ("frequency_penalty", 0.0),
+        ("repetition_penalty", 1),
+        ("logit_bias", {}),
+        ("logit_bias", {"5": 0}),
+        ("logprobs", False),
+        ("top_logprobs", 0),
+        ("tools", []),
+        ("tool_choice", "auto"),
+        ("tool_choice", "none"),
+        ("response_format", {"type": "text"}),
+        ("n", 1),
+        ("reasoning_effort", "high"),
+        ("structured_outputs", {}),
+    ],
+)
+def test_a_field_that_asks_for_nothing_adds_nothing(name, value):
+    """So that a ring whose stages lack the feature serves it."""
+    assert generation(**{name: value}) == generation(**{name: None}) == generation()
 
 
 def test_unknown_fields_are_ignored_everywhere():
-    assert generation(user="u", store=True, metadata={}, parallel_tool_calls=False) == generation()
+    assert generation(user="u", store=True, metadata={}, service_tier="auto", prompt_cache_key="k") == generation()
+    assert generation(parallel_tool_calls=False) == generation()
     assert generation(messages=[{**USER, "cache_control": {}}]) == generation()
 
 
@@ -112,6 +163,7 @@ def test_unknown_fields_are_ignored_everywhere():
         [ANSWER],
         [USER, CALLING, {**ANSWER, "tool_call_id": "call_2"}],
         [{**USER, "tool_calls": [CALL]}, ANSWER],
+        [USER, {**CALLING, "tool_calls": [CALL, CALL]}, ANSWER],
     ],
 )
 def test_messages_that_make_no_conversation_are_refused(messages):
@@ -143,11 +195,17 @@ def test_parts_become_one_text_and_developer_becomes_system():
     assert [(message.role, message.content) for message in chat.messages] == [("system", "s"), ("user", "ab")]
 
 
-def test_tool_calls_of_the_past_are_shown_to_the_model():
-    chat = generation(messages=[USER, CALLING, ANSWER]).chat
+def test_calls_and_thoughts_of_the_past_travel_as_they_are():
+    thinking = {**CALLING, "reasoning_content": "two numbers"}
+    chat = generation(messages=[USER, thinking, ANSWER]).chat
 
-    assert json.loads(chat.messages[1].content) == {"name": "add", "arguments": '{"a":1}'}
-    assert (chat.messages[2].role, chat.messages[2].content) == ("tool", "2")
+    assert chat.messages[1].tool_calls == [ToolCall(id="call_1", name="add", arguments='{"a":1}')]
+    assert (chat.messages[1].content, chat.messages[1].reasoning) == ("", "two numbers")
+    assert (chat.messages[2].role, chat.messages[2].content, chat.messages[2].tool_call_id) == ("tool", "2", "call_1")
+
+
+def test_a_tool_may_have_nothing_to_say():
+    assert generation(messages=[USER, CALLING, {**ANSWER, "content": ""}]).chat.messages[2].content == ""
 
 
 @pytest.mark.parametrize("top_p", [0, 0.0, 1e-300])

@@ -9,7 +9,7 @@ from swarm_core.errors import ServableCorrupt
 
 from swarm_gateway.config import GatewayConfig
 from swarm_gateway.leader import Leader
-from swarm_gateway.openai.shapes import model_document
+from swarm_gateway.openai.replies.asked import Document
 from swarm_gateway.problems import json_response
 
 _MODELS = models_pb2.DESCRIPTOR.services_by_name["Models"].methods_by_name
@@ -50,3 +50,20 @@ class ModelHandlers:
         """Model id -> the longest conversation it takes now, tokens; only models that are served. No disk is read."""
         answer = await self._leader.call(_LIST_SERVING, serving_pb2.ListServingRequest(), self._timeout_s)
         return {model.model_id: model.context_tokens for model in answer.models if model.state in _SERVED}
+
+
+def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:
+    """One model of the list. served_tokens: the context it is served with, 0 when it is not.
+
+    max_model_len: that, else the most the model takes, in tokens; absent when the model does not say.
+    """
+    document: Document = {
+        "id": model.model_id,
+        "object": "model",
+        "created": model.created_s,
+        "owned_by": "silentswarm",
+        "swarm": {"state": model.state},
+    }
+    if served_tokens or model.context_tokens_max:
+        document["max_model_len"] = served_tokens or model.context_tokens_max
+    return document

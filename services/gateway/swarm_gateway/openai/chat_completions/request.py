@@ -1,0 +1,125 @@
+"""A chat request as it arrives: what is read, what is refused, what is ignored, and what is to be generated. Pure.
+
+Unknown fields are ignored, as OpenAI's own clients expect. Known fields that cannot be honoured are refused unless they
+hold their default, so that nobody is answered by another rule than the one they asked for.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from silentswarm.core.v1 import generation_pb2
+
+from swarm_gateway.openai.reading.constraints import ConstraintFields, constraint_of
+from swarm_gateway.openai.reading.documents import read_document
+from swarm_gateway.openai.reading.fields import (
+    Count,
+    ModelId,
+    Strict,
+    refuse_unsupported,
+    validated,
+    wrong,
+)
+from swarm_gateway.openai.reading.history import check_history
+from swarm_gateway.openai.reading.messages import MESSAGES_MAX, Message
+from swarm_gateway.openai.reading.sampling import OTHERS_FIELDS, SamplingFields, check_least, sampling_of
+from swarm_gateway.openai.reading.tools import ToolFields, check_tools, choose
+
+TOP_LOGPROBS_MAX = 20
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+NO_THINKING = ("none", "minimal")
+# Known, not supported: the values that ask for nothing. null always does.
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+    **OTHERS_FIELDS,
+    "add_generation_prompt": (True,),
+    "audio": (),
+    "best_of": (1,),
+    "chat_template": (),  # a program from outside is never run
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"], []),
+    "prediction": (),
+    "suffix": (),
+    "web_search_options": (),
+}
+
+
+class TemplateArguments(Strict):
+    """Arguments of the model's chat template; others than these are not passed on."""
+
+    enable_thinking: bool | None = None
+
+
+class ChatRequest(SamplingFields, ConstraintFields, ToolFields):
+    """POST /v1/chat/completions."""
+
+    model: ModelId
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MESSAGES_MAX)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=TOP_LOGPROBS_MAX)] | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: TemplateArguments | None = None
+
+    @property
+    def new_tokens_max(self) -> int | None:
+        """The limit that counts: max_completion_tokens before the older max_tokens."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+    @property
+    def enable_thinking(self) -> bool | None:
+        """Whether the model thinks before it answers; None leaves it to the model."""
+        arguments = self.chat_template_kwargs
+        if arguments is not None and arguments.enable_thinking is not None:
+            return arguments.enable_thinking
+        return False if self.reasoning_effort in NO_THINKING else None
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives are told per token; None for no log-probabilities at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+def parse_chat_request(body: bytes) -> ChatRequest:
+    """Read and check a body. Raises HttpProblem 400 whose param names the field."""
+    return check_chat_document(read_document(body))
+
+
+def check_chat_document(document: Mapping[str, Any]) -> ChatRequest:
+    """Likewise, of a document."""
+    refuse_unsupported(document, UNSUPPORTED)
+    request = validated(ChatRequest, document)
+    check_least(request.min_tokens, request.new_tokens_max, "the most tokens asked for")
+    if request.top_logprobs and not request.logprobs:
+        raise wrong("top_logprobs", "are told only with logprobs: true")
+    check_history(request.messages)
+    return request
+
+
+def generation_of(request: ChatRequest) -> generation_pb2.Generation:
+    """What to generate. Fields the request leaves out stay absent, for the model's own defaults.
+
+    Raises HttpProblem 400 for tools, a choice among them, or a shape that cannot be.
+    """
+    functions = [tool.function for tool in request.tools or ()]
+    check_tools(functions)
+    tools, choice = choose(functions, request.tool_choice)
+    chat = generation_pb2.Chat(
+        messages=[message.to_proto() for message in request.messages],
+        enable_thinking=request.enable_thinking,
+        tools=[tool.to_proto() for tool in tools],
+        tool_choice=choice if tools else None,
+        parallel_tool_calls=request.parallel_tool_calls if tools else None,
+    )
+    return generation_pb2.Generation(
+        chat=chat,
+        sampling=sampling_of(request, request.alternatives),
+        new_tokens_max=request.new_tokens_max,
+        stop=request.stop or (),
+        ignore_eos=bool(request.ignore_eos),
+        new_tokens_min=request.min_tokens or 0,
+        constraint=constraint_of(request),
+    )

@@ -1,0 +1,79 @@
+"""One message of a chat request. Text only: parts are joined, anything else is refused by its name."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+from silentswarm.core.v1 import generation_pb2
+
+from swarm_gateway.openai.reading.fields import Strict, problem_in_value
+
+MESSAGES_MAX = 8192
+CALLS_MAX = 128  # of tools, in one message
+_ROLES = {"developer": "system"}  # one meaning, renamed by OpenAI; templates know "system"
+_PARTS = {"text": "text", "refusal": "refusal"}  # kind -> the key of its text
+Id = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class FunctionCall(Strict):
+    """What an earlier reply wanted called. arguments: JSON in a string."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    arguments: str = ""
+
+
+class ToolCall(Strict):
+    """One call of an earlier reply."""
+
+    id: Id
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(Strict):
+    """One message. content None is an assistant's that only called tools."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | None = None
+    name: Annotated[str, Field(max_length=256)] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=CALLS_MAX)] | None = None
+    tool_call_id: Id | None = None
+    # Of an assistant's: what it thought, as replies tell it; some servers and clients call it `reasoning`.
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    audio: None = None
+    function_call: None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _join_parts(cls, content: Any) -> Any:
+        if not isinstance(content, list):
+            return content
+        return "".join(_text_of_part(at, part) for at, part in enumerate(content))
+
+    def to_proto(self) -> generation_pb2.ChatMessage:
+        """As the swarm knows it."""
+        calls = [
+            generation_pb2.ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+            for call in self.tool_calls or ()
+        ]
+        return generation_pb2.ChatMessage(
+            role=_ROLES.get(self.role, self.role),
+            content=self.content or "",
+            name=self.name or "",
+            tool_calls=calls,
+            tool_call_id=self.tool_call_id or "",
+            reasoning=(self.reasoning_content or self.reasoning or "") if self.role == "assistant" else "",
+        )
+
+
+def _text_of_part(at: int, part: Any) -> str:
+    """The text of one part of an array."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str):
+        raise problem_in_value(f"part {at} must be an object with a type")
+    if kind not in _PARTS:
+        raise problem_in_value(f'part {at} is of type "{kind[:50]}"; this model reads text only')
+    text = part.get(_PARTS[kind])
+    if not isinstance(text, str):
+        raise problem_in_value(f"part {at}: {_PARTS[kind]} must be a string")
+    return text

@@ -1,0 +1,83 @@
+"""What an endpoint hands over: generations to ask for, and a way to word what comes. Does nothing with them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from silentswarm.core.v1 import generation_pb2
+from swarm_core.errors import SwarmError
+
+from swarm_gateway.problems import HttpProblem, Problem, problem_of
+
+Event = generation_pb2.GenerationEvent
+Batch = generation_pb2.GenerationEvent.TokenBatch
+Done = generation_pb2.GenerationEvent.Done
+Document = dict[str, Any]
+# The swarm's names of what a request may have got wrong -> OpenAI's.
+_PARAMS = {
+    "new_tokens_max": "max_tokens",
+    "new_tokens_min": "min_tokens",
+    "prompt_ids": "prompt",
+    "model_id": "model",
+    "constraint": "response_format",
+    "chat.tools": "tools",
+    "chat.messages": "messages",
+}
+
+
+@dataclass(frozen=True)
+class ReplyNames:
+    """What every document of one reply repeats. created: Unix seconds."""
+
+    completion_id: str
+    model: str
+    created: int
+
+
+class Wording(Protocol):
+    """How one reply is told, in bytes for its reader; each call returns what there is to send now, maybe nothing.
+
+    Called in the order of events; `done` once for each choice, then `end` once. What is not streamed returns its whole
+    document at the end and nothing before.
+    """
+
+    def tokens(self, choice: int, batch: Batch) -> bytes:
+        """More of a choice."""
+
+    def done(self, choice: int, done: Done) -> bytes:
+        """A choice is complete."""
+
+    def end(self) -> bytes:
+        """All are."""
+
+    def failure(self, problem: Problem) -> bytes:
+        """It broke off, after something of it was sent; the last words of a stream."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A checked request.
+
+    generations: one for each choice, in order. params: further names of the swarm's and what the endpoint calls them.
+    """
+
+    model: str
+    is_streamed: bool
+    id_prefix: str
+    generations: tuple[generation_pb2.Generation, ...]
+    word: Callable[[ReplyNames], Wording]
+    params: Mapping[str, str]
+
+
+def problem_for(error: SwarmError | HttpProblem, params: Mapping[str, str]) -> Problem:
+    """A failure in HTTP's words, `param` in those of the endpoint."""
+    if isinstance(error, HttpProblem):
+        return error.problem
+    problem = problem_of(error)
+    if problem.param is None:
+        return problem
+    known = {**_PARAMS, **params}
+    for name, told in known.items():
+        if problem.param == name or problem.param.startswith((f"{name}.", f"{name}[")):
+            return replace(problem, param=told + problem.param[len(name) :] if name != "constraint" else told)
+    return problem

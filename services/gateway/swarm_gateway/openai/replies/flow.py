@@ -1,0 +1,69 @@
+"""One request, from its body to its reply's end. A client that leaves ends its generations on every stage."""
+
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+import structlog
+from aiohttp import web
+from silentswarm.leader.v1 import inference_pb2
+from swarm_core.clock import Clock
+
+from swarm_gateway.bodies import read_body
+from swarm_gateway.callers import caller_of
+from swarm_gateway.config import GatewayConfig
+from swarm_gateway.leader import Leader
+from swarm_gateway.metrics import GatewayMetrics, ReplyMeter
+from swarm_gateway.openai.reading.documents import read_apart
+from swarm_gateway.openai.replies.asked import Asked, ReplyNames
+from swarm_gateway.openai.replies.choices import choice_events
+from swarm_gateway.openai.replies.deliver import deliver_stream, deliver_whole
+from swarm_gateway.openai.replies.pieces import Piece, reply_pieces
+
+Read = Callable[[bytes], Asked]
+
+
+class ReplyFlow:
+    """Replies over the leader's Inference.Generate."""
+
+    def __init__(self, config: GatewayConfig, leader: Leader, clock: Clock, metrics: GatewayMetrics) -> None:
+        self._config = config
+        self._leader = leader
+        self._clock = clock
+        self._metrics = metrics
+
+    async def answer(self, read: Read, request: web.Request, raw_variables: Mapping[str, str]) -> web.StreamResponse:
+        """One request of the endpoint that `read` reads. Raises SwarmError and HttpProblem until something was sent."""
+        meter = self._metrics.reply()
+        try:
+            body = await read_body(request, self._config.body_bytes_max, self._config.read_timeout_s)
+            asked = await read_apart(read, body)
+        except BaseException as error:
+            meter.failed() if isinstance(error, Exception) else meter.gone()
+            raise
+        caller = str(request.get("caller") or self._caller_of(request))
+        structlog.contextvars.bind_contextvars(caller=caller)  # so that an operator can give this one a weight
+        pieces = self._pieces(asked, caller, meter)
+        if asked.is_streamed:
+            return await deliver_stream(request, pieces, {}, self._config, self._metrics)
+        return await deliver_whole(pieces, {})
+
+    def _caller_of(self, request: web.Request) -> str:
+        return caller_of(request.headers.get("Authorization", ""), request.remote or "", self._config.caller_secret)
+
+    def _pieces(self, asked: Asked, caller: str, meter: ReplyMeter) -> AsyncGenerator[Piece, None]:
+        """Begins nothing before it is read."""
+        name = uuid.uuid4().hex
+        names = ReplyNames(asked.id_prefix + name, asked.model, int(self._clock.unix_s()))
+        structlog.contextvars.bind_contextvars(completion=names.completion_id)
+        for generation in asked.generations:
+            generation.caller = caller
+        orders = [
+            inference_pb2.GenerateRequest(
+                model_id=asked.model,
+                generation=generation,
+                request_id=f"{names.completion_id}-{at}" if at else names.completion_id,
+            )
+            for at, generation in enumerate(asked.generations)
+        ]
+        events = choice_events(self._leader, orders, self._config.request_timeout_s)
+        return reply_pieces(asked, asked.word(names), events, meter)

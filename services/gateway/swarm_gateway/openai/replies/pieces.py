@@ -1,0 +1,83 @@
+"""A reply as pieces for its reader: what to send, and while there is nothing, where the request stands."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import NamedTuple
+
+import structlog
+from silentswarm.core.v1 import generation_pb2
+from swarm_core.errors import SwarmError
+
+from swarm_gateway.metrics import ReplyMeter
+from swarm_gateway.openai.replies.asked import Asked, Event, Wording, problem_for
+from swarm_gateway.problems import HttpProblem
+from swarm_gateway.sse import KEEP_ALIVE
+
+log = structlog.get_logger()
+
+
+class Piece(NamedTuple):
+    """Something of a reply. frames: for the wire. standing: for people, of a request that waits, when frames is empty."""
+
+    frames: bytes = b""
+    standing: str = ""
+
+
+class ReplyBroke(Exception):
+    """A reply failed. problem: for a reader who was sent nothing. last_words: for one who was."""
+
+    def __init__(self, problem: HttpProblem, last_words: bytes) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        self.last_words = last_words
+
+
+async def reply_pieces(
+    asked: Asked, wording: Wording, events: AsyncIterator[tuple[int, Event]], meter: ReplyMeter
+) -> AsyncIterator[Piece]:
+    """Everything there is to send, in order; nothing before the first token exists. Raises ReplyBroke.
+
+    The meter hears of the end, also when this is closed before it.
+    """
+    last = generation_pb2.FINISH_REASON_STOP
+    is_begun = False
+    try:
+        async with aclosing(events):  # type: ignore[type-var]
+            async for choice, event in events:
+                kind = event.WhichOneof("event")
+                frames = b""
+                if kind == "tokens":
+                    meter.tokens(len(event.tokens.ids))
+                    frames = wording.tokens(choice, event.tokens)
+                elif kind == "started":
+                    meter.started(asked.model, event.started.prompt_tokens)
+                    if not is_begun:
+                        yield Piece(standing=KEEP_ALIVE)
+                elif kind == "done":
+                    last = event.done.finish_reason
+                    frames = wording.done(choice, event.done)
+                elif kind == "queued" and not is_begun:
+                    yield Piece(standing=standing_of(event.queued))
+                if frames:
+                    is_begun = True
+                    yield Piece(frames)
+                    if kind == "tokens":
+                        meter.said()
+        yield Piece(wording.end())
+        meter.done(last)
+    except (SwarmError, HttpProblem) as error:
+        meter.failed()
+        problem = problem_for(error, asked.params)
+        log.warning("reply failed", why=str(error))
+        raise ReplyBroke(HttpProblem(problem), wording.failure(problem)) from None
+    except Exception:
+        meter.failed()
+        raise
+    finally:
+        meter.gone()  # what has no end until here has lost its reader
+
+
+def standing_of(queued: generation_pb2.GenerationEvent.Queued) -> str:
+    """Where a request that waits stands, for people."""
+    position = f"waiting, position {queued.position}"
+    return f"{position}: {queued.reason}" if queued.reason else position
