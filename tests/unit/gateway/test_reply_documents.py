@@ -78,7 +78,7 @@ def test_a_token_is_told_by_its_bytes_and_its_text_where_it_has_one():
 
 
 def test_the_older_shape_says_where_each_token_begins():
-    tokens = [TokenLogprob(logprob=-1, token=token) for token in ("H".encode(), "é ".encode(), b"")]
+    tokens = [TokenLogprob(logprob=-1, token=token) for token in (b"H", "é ".encode(), b"")]
     tokens[0].top.extend([Alternative(logprob=-1, token=b"H"), Alternative(logprob=-2, token=b"J")])
     told = legacy_logprobs(tokens, 10)
 

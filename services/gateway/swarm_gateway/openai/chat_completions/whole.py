@@ -75,6 +75,8 @@ class _Choice:
             for index, call in sorted(self._calls.by_index.items())
         ]
         message: Document = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
-        return (
-            message | ({"reasoning_content": thoughts} if thoughts else {}) | ({"tool_calls": calls} if calls else {})
-        )
+        if thoughts:
+            message["reasoning_content"] = thoughts
+        if calls:
+            message["tool_calls"] = calls
+        return message

@@ -1,4 +1,4 @@
-"""What shape a reply must have: OpenAI's response_format, and the fields other servers have for it. Compiles nothing."""
+"""What shape a reply must have: OpenAI's response_format, and what other servers have for it. Compiles nothing."""
 
 from typing import Annotated, Any, Literal
 

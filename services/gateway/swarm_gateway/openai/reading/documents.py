@@ -32,7 +32,7 @@ def read_document(body: bytes) -> dict[str, Any]:
     """The object in a body.
 
     Raises HttpProblem 400, code "invalid_json": no JSON, no object, numbers that are none or beyond a float, halves of
-    characters, a key twice in one object, deeper than 200 levels, or more in it than VALUES_MAX, KEYS_MAX or NESTED_MAX.
+    characters, a key twice in one object, deeper than 200 levels, or more than VALUES_MAX, KEYS_MAX or NESTED_MAX.
     """
     _check_counts(body)
     try:
@@ -46,7 +46,7 @@ def read_document(body: bytes) -> dict[str, Any]:
 
 
 def _check_counts(body: bytes) -> None:
-    """Raises HttpProblem when there is more in it than is read. Costs nothing where commas, colons and brackets are few."""
+    """Raises HttpProblem when there is more in it than is read. Costs nothing where there is little."""
     if not _is_too_much(*_counts(body)):
         return
     values = keys = nested = 0

@@ -60,18 +60,16 @@ def validated(model: type[M], document: Mapping[str, Any]) -> M:
         raise _first_problem(error) from None
 
 
-def refuse_unsupported(
-    document: Mapping[str, Any], defaults_of: Mapping[str, tuple[object, ...]], at: str = ""
-) -> None:
-    """Known fields that cannot be honoured are refused unless they hold a value that asks for nothing; null always does.
+def refuse_unsupported(document: Mapping[str, Any], defaults_of: Mapping[str, tuple[object, ...]]) -> None:
+    """Refuse what is known and cannot be honoured, unless it holds a value that asks for nothing; null always does.
 
-    at: the path of the document, with its dot. Raises HttpProblem 400, code "unsupported_parameter".
+    Raises HttpProblem 400, code "unsupported_parameter".
     """
     for name, defaults in defaults_of.items():
         value = document.get(name)
         if value is None or any(_is_same(value, default) for default in defaults):
             continue
-        raise unsupported(at + name)
+        raise unsupported(name)
 
 
 def unsupported(param: str, words: str = "is not supported") -> HttpProblem:

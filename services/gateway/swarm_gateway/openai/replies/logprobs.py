@@ -31,7 +31,7 @@ def legacy_logprobs(likelihoods: Sequence[Likelihood], offset: int) -> Document:
     for likelihood in likelihoods:
         tokens.append(token_text(likelihood.token))
         offsets.append(offset)
-        offset += len(likelihood.token.decode(errors="ignore"))
+        offset += sum(byte & 0xC0 != 0x80 for byte in likelihood.token)  # characters that begin in it
     return {
         "tokens": tokens,
         "token_logprobs": [_told(likelihood.logprob) for likelihood in likelihoods],

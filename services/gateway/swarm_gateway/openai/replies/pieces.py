@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class Piece(NamedTuple):
-    """Something of a reply. frames: for the wire. standing: for people, of a request that waits, when frames is empty."""
+    """Something of a reply. frames: for the wire. standing: for people, of a request that waits; without frames."""
 
     frames: bytes = b""
     standing: str = ""
