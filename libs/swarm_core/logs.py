@@ -1,9 +1,11 @@
-"""Logs of every process: one structured line an event, on stderr. No secret is ever a field."""
+"""Logs of every process: one structured line an event, on stderr. No secret is ever a field, nor left in a text."""
 
 import logging
 import sys
 
 import structlog
+
+from swarm_core.secrets import redacted
 
 
 def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> None:
@@ -20,9 +22,15 @@ def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> 
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             renderer,
+            _without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping().get(level.upper(), 20)),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
+
+
+def _without_secrets(logger: object, name: str, line: str) -> str:
+    """The last word: what someone sent, an exception among it, may hold a token."""
+    return redacted(line)

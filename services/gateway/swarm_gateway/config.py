@@ -13,6 +13,12 @@ class GatewayConfig:
     """One gateway. Times in seconds."""
 
     leader: str = env("SWARM_LEADER", "127.0.0.1:50551", "the leader's gRPC address, HOST:PORT")
+    leader_ca: str = env(
+        "SWARM_LEADER_CA",
+        "",
+        "how the leader proves itself: a PEM file of roots, sha256:HEX of its root, or system; empty is plaintext, to "
+        "this machine only",
+    )
     host: str = env("SWARM_GATEWAY_HOST", "127.0.0.1", "address the gateway's HTTP listens on")
     port: int = env("SWARM_HTTP_PORT", 8080, "port the gateway's HTTP listens on; 0 takes a free one")
     max_body_mb: int = env("SWARM_MAX_BODY_MB", 16, "largest request body, MiB; a larger one gets 413")
@@ -29,6 +35,28 @@ class GatewayConfig:
         "guess a caller's address from its fingerprint",
     )
     requests_max: int = env("SWARM_GATEWAY_REQUESTS_MAX", 512, "requests in work at once; more get 429")
+    connections_max: int = env(
+        "SWARM_GATEWAY_CONNECTIONS_MAX", 1000, "connections at once; idle ones make room for new ones, then 503"
+    )
+    uploads_max: int = env(
+        "SWARM_GATEWAY_UPLOADS_MAX", 64, "request bodies that may come slowly at once, a fourth of them of one address"
+    )
+    header_timeout_s: float = env("SWARM_HEADER_TIMEOUT_S", 15.0, "how long a client may take to send its headers, s")
+    allowed_hosts: str = env(
+        "SWARM_ALLOWED_HOSTS",
+        "",
+        "names by which clients reach the gateway, separated by commas, besides localhost and where it listens; * is "
+        "any, which lets web pages of strangers reach it through a browser on its network",
+    )
+    cors_origins: str = env(
+        "SWARM_CORS_ORIGINS",
+        "",
+        "origins of web pages that may use the gateway, https://chat.example, separated by commas; * is any",
+    )
+    tls_cert: str = env(
+        "SWARM_GATEWAY_TLS_CERT", "", "file with the gateway's certificate chain, PEM; read again when it changes"
+    )
+    tls_key: str = env("SWARM_GATEWAY_TLS_KEY", "", "file with the key of that certificate, PEM")
     allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "1 allows listening beyond this machine without tokens")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "least severe log line written: DEBUG, INFO, WARNING, ERROR")
     log_json: bool = env("SWARM_LOG_JSON", False, "1 writes logs as JSON lines")
@@ -46,7 +74,10 @@ _LEAST = {
     "keep_alive_s": LEAST_S,
     "write_timeout_s": LEAST_S,
     "read_timeout_s": LEAST_S,
+    "header_timeout_s": LEAST_S,
     "requests_max": 1,
+    "connections_max": 1,
+    "uploads_max": 1,
     "max_body_mb": 1,
 }
 
@@ -58,4 +89,7 @@ def check(config: GatewayConfig) -> GatewayConfig:
         if not value >= least:  # also what is no number
             variable = GatewayConfig.__dataclass_fields__[name].metadata["variable"]
             raise BadRequest(f"{variable}={value:g} must be at least {least:g}", field=variable)
+    if bool(config.tls_cert) != bool(config.tls_key):
+        words = "SWARM_GATEWAY_TLS_CERT and SWARM_GATEWAY_TLS_KEY are set both or neither"
+        raise BadRequest(words, field="SWARM_GATEWAY_TLS_CERT")
     return config

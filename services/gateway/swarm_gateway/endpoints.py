@@ -7,8 +7,15 @@ from aiohttp import web
 from silentswarm.core.v1 import access_pb2
 from swarm_rpc.rest import Table, Template
 
+from swarm_gateway.front.places import Place
+
 # Takes the request and the still percent-encoded variables of its path.
 Handler = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
+# What the front notes of a request, besides request["caller"].
+NAME = web.RequestKey("name", str)
+ROUTE = web.RequestKey("route", str)
+ORIGIN = web.RequestKey("origin", str)
+PLACE = web.RequestKey("place", Place)
 _CLASSES = frozenset(
     {access_pb2.ACCESS_PUBLIC, access_pb2.ACCESS_READ, access_pb2.ACCESS_OPERATE, access_pb2.ACCESS_ADMIN}
 )

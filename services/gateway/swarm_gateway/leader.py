@@ -1,8 +1,9 @@
-"""The gateway's side of the leader: one channel, calls with deadlines, failures as SwarmErrors. Words no HTTP."""
+"""The gateway's side of the leader: one channel, calls with the token of who asks, failures typed. No HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -12,14 +13,19 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from silentswarm.leader.v1 import inference_pb2
-from swarm_core.errors import DeadlinePassed, Reason, RemoteError, SwarmError, Unavailable
+from swarm_core.errors import CapabilityMissing, DeadlinePassed, Reason, RemoteError, SwarmError, Unavailable
 from swarm_rpc.errors import error_of
 
 from swarm_gateway.problems import HttpProblem, body_too_large
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+_TOKEN: ContextVar[str] = ContextVar("token", default="")  # of whoever sent the request that is being answered
 _GENERATE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].methods_by_name["Generate"]
+
+
+class LeaderTooOld(CapabilityMissing):
+    """The leader does not know this call."""
 
 
 class LeaderError(RemoteError):
@@ -56,14 +62,14 @@ class Leader:
         """One answer. Raises SwarmError, HttpProblem when the request is larger than the leader takes."""
         call = self._channel.unary_unary(*self._stub(method))
         self._check_open()
-        return await self.answer(call(request, timeout=timeout_s), timeout_s)
+        return await self.answer(call(request, timeout=timeout_s, metadata=_metadata()), timeout_s)
 
     @asynccontextmanager
     async def stream(self, method: MethodDescriptor, request: Message, timeout_s: float) -> AsyncIterator[Events[Any]]:
         """A server stream; leaving the block cancels it at once, on the leader too."""
         stub = self._channel.unary_stream(*self._stub(method))
         self._check_open()
-        call = stub(request, timeout=timeout_s)
+        call = stub(request, timeout=timeout_s, metadata=_metadata())
         try:
             yield Events(call, self, timeout_s)
         finally:
@@ -97,6 +103,8 @@ class Leader:
         status = _status_of(call)
         if status is not None:
             return LeaderError(error.why, error.message, _retry_after_s(status), **error.facts)
+        if call.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return LeaderTooOld(f"the leader at {self._address} is too old for this call")
         if error.why is Reason.UNAVAILABLE:
             words = f"the leader at {self._address} does not answer; start it (swarm-leader) or correct SWARM_LEADER"
             return Unavailable(words)
@@ -114,6 +122,16 @@ class Leader:
     def _check_open(self) -> None:
         if self.stopping:
             raise Unavailable("the gateway is stopping")
+
+
+def present(token: str) -> None:
+    """Calls of this task, and of tasks it starts, carry this bearer token. "" is none."""
+    _TOKEN.set(token)
+
+
+def _metadata() -> tuple[tuple[str, str], ...]:
+    token = _TOKEN.get()
+    return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def _status_of(call: grpc.RpcError) -> Any:

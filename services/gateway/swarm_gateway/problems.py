@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 from swarm_core.errors import Reason, SwarmError
+from swarm_core.secrets import redacted
 
 RETRY_AFTER_S = 5  # when the leader did not say
 
@@ -46,6 +47,10 @@ _STATUS: Mapping[Reason, int] = {
 }
 # Where clients know another word than ours.
 _CODES = {Reason.CONTEXT_TOO_LONG: "context_length_exceeded", Reason.UNAUTHENTICATED: "invalid_api_key"}
+# One and the same whatever is wrong with a token, so that nobody learns which of them once was one.
+_NOT_KNOWN = (
+    "a valid API token is needed: send it as Authorization: Bearer sk-swarm-... (swarm tokens create makes one)"
+)
 _PARAMS = {
     Reason.MODEL_NOT_FOUND: "model",
     Reason.MODEL_NOT_READY: "model",
@@ -83,14 +88,15 @@ class HttpProblem(Exception):
 def problem_of(error: SwarmError) -> Problem:
     """How HTTP tells an error. Retry-After is what the leader said, else RETRY_AFTER_S, for 429 and 503."""
     status = _STATUS[error.why]
+    if status == 401:
+        headers_401 = {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}
+        return Problem(401, _NOT_KNOWN, "invalid_api_key", None, headers_401)
     headers: dict[str, str] = {}
     if status in (429, 503):
         headers["Retry-After"] = str(getattr(error, "retry_after_s", None) or RETRY_AFTER_S)
     elif status != 504:
         # Clients that would try a 409 or 500 again obey this; the same request fails the same way.
         headers["x-should-retry"] = "false"
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
     return Problem(
         status=status,
         message=_words(error),
@@ -108,9 +114,8 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 def no_route(method: str, path: str) -> HttpProblem:
     """404 that shows the way."""
-    words = (
-        f"nothing at {method} {path[:200]}; OpenAI's API is under /v1 (/v1/chat/completions), the rest under /api/v1"
-    )
+    shown = redacted(path)[:200]
+    words = f"nothing at {method} {shown}; OpenAI's API is under /v1 (/v1/chat/completions), the rest under /api/v1"
     return HttpProblem(Problem(404, words, "not_found", None, {"x-should-retry": "false"}))
 
 
@@ -118,7 +123,9 @@ def wrong_method(method: str, path: str, allowed: list[str]) -> HttpProblem:
     """405 with Allow."""
     allow = ", ".join(allowed)
     headers = {"Allow": allow, "x-should-retry": "false"}
-    return HttpProblem(Problem(405, f"{path[:200]} takes {allow}, not {method}", "method_not_allowed", None, headers))
+    return HttpProblem(
+        Problem(405, f"{redacted(path)[:200]} takes {allow}, not {method}", "method_not_allowed", None, headers)
+    )
 
 
 def body_too_large(bytes_max: int) -> HttpProblem:

@@ -28,6 +28,7 @@ class Running:
     leader: ScriptedLeader
     client: aiohttp.ClientSession
     runner: Any
+    leader_server: Any
 
     async def chat(self, path: str = "/v1/chat/completions", **fields: Any) -> tuple[int, Any, Mapping[str, str]]:
         """Ask for a chat; status, JSON (or text of a stream), headers."""
@@ -54,9 +55,16 @@ async def start_gateway():
     """Start gateways with settings of the test's own; all end with it."""
     async with AsyncExitStack() as stack:
 
-        async def start(leader_address: str = "", **settings: Any) -> Running:
+        async def start(
+            leader_address: str = "",
+            tokens: Mapping[str, tuple[str, ...]] | None = None,
+            knows_tokens: bool = True,
+            **settings: Any,
+        ) -> Running:
             leader = ScriptedLeader()
             leader.scripts["tiny"] = hello
+            leader.tokens, leader.knows_tokens = dict(tokens or {}), knows_tokens
+            server = None
             if not leader_address:
                 server, port = await start_leader(leader)
                 stack.push_async_callback(server.stop, 0)
@@ -64,12 +72,12 @@ async def start_gateway():
             config = replace(CONFIG, leader=leader_address, **settings)
             # Loopback only, so a plain channel.
             link = Leader(dial(config.leader, config.body_bytes_max + 2**20), config.leader)
-            runner = make_runner(make_app(config, link, SystemClock(), "0.0.0"))
+            runner = make_runner(make_app(config, link, SystemClock(), "0.0.0"), config)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             port = await listen(runner, config)
             client = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)))
-            return Running(f"http://127.0.0.1:{port}", leader, client, runner)
+            return Running(f"http://127.0.0.1:{port}", leader, client, runner, server)
 
         yield start
 

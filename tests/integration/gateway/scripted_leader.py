@@ -1,10 +1,10 @@
 """A leader that answers by script: real gRPC, the real guard, no machines behind it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import grpc
-from silentswarm.core.v1 import generation_pb2
+from silentswarm.core.v1 import access_pb2, generation_pb2
 from silentswarm.leader.v1 import (
     inference_pb2,
     inference_pb2_grpc,
@@ -14,8 +14,10 @@ from silentswarm.leader.v1 import (
     serving_pb2_grpc,
     status_pb2,
     status_pb2_grpc,
+    tokens_pb2,
+    tokens_pb2_grpc,
 )
-from swarm_core.errors import ModelNotFound, SwarmError
+from swarm_core.errors import ModelNotFound, PermissionDenied, SwarmError, Unauthenticated
 from swarm_rpc.server import listen, make_server
 
 Event = generation_pb2.GenerationEvent
@@ -24,6 +26,9 @@ WAIT_S = 30.0  # longer than any test waits for what must come before
 TIMING = generation_pb2.Timing(
     queue_ms=1, prefill_ms=20, decode_ms=30, stage_ms=[2.5, 3.5], link_ms=0.5, bytes_per_token=2304, route="direct"
 )
+
+
+SCOPES = {access_pb2.ACCESS_READ: "read", access_pb2.ACCESS_OPERATE: "operate", access_pb2.ACCESS_ADMIN: "admin"}
 
 
 def started(prompt_tokens: int = 7) -> Event:
@@ -54,11 +59,15 @@ class ScriptedLeader(
     models_pb2_grpc.ModelsServicer,
     serving_pb2_grpc.ServingServicer,
     status_pb2_grpc.StatusServicer,
+    tokens_pb2_grpc.TokensServicer,
 ):
-    """Answers what its fields say, and records what it was asked."""
+    """Answers what its fields say, and records what it was asked. tokens: secret -> scopes; none: nobody is asked."""
 
     def __init__(self) -> None:
         self.scripts: dict[str, Script] = {}
+        self.tokens: dict[str, tuple[str, ...]] = {}
+        self.knows_tokens = True  # false: a leader from before there were any
+        self.presented: list[tuple[str, str]] = []  # (RPC, its authorization)
         self.asked: list[inference_pb2.GenerateRequest] = []
         self.loads: list[serving_pb2.LoadModelRequest] = []
         self.begun = asyncio.Event()
@@ -123,18 +132,44 @@ class ScriptedLeader(
     async def GetReady(self, request, context):
         return self.ready
 
+    async def GetSelf(self, request, context):
+        secret = bearer_of(context.invocation_metadata())
+        if not self.tokens:
+            return tokens_pb2.GetSelfResponse()
+        token = tokens_pb2.ApiToken(token_id=f"tok_{secret[-4:]}", scopes=self.tokens[secret])
+        return tokens_pb2.GetSelfResponse(enforced=True, token=token)
+
+    async def authorize(self, access: int, details: grpc.HandlerCallDetails) -> None:
+        """As a leader does: every call by itself, whatever a gateway let through."""
+        secret = bearer_of(details.invocation_metadata)
+        self.presented.append((details.method.rpartition("/")[2], secret))
+        if not self.tokens or access == access_pb2.ACCESS_PUBLIC:
+            return
+        if secret not in self.tokens:
+            raise Unauthenticated("who are you?")
+        order = list(SCOPES.values())
+        if max(order.index(scope) for scope in self.tokens[secret]) < order.index(SCOPES[access]):
+            raise PermissionDenied(f"the scope {SCOPES[access]} is needed")
+
     def _fail(self) -> None:
         if self.failure is not None:
             raise self.failure
 
 
+def bearer_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    """The token a call carries, or ""."""
+    return str(dict(metadata or ()).get("authorization", "")).removeprefix("Bearer ")
+
+
 async def start_leader(leader: ScriptedLeader, port: int = 0) -> tuple[grpc.aio.Server, int]:
     """A real server on a free port."""
-    server = make_server()
+    server = make_server(authorize=leader.authorize)
     inference_pb2_grpc.add_InferenceServicer_to_server(leader, server)
     models_pb2_grpc.add_ModelsServicer_to_server(leader, server)
     serving_pb2_grpc.add_ServingServicer_to_server(leader, server)
     status_pb2_grpc.add_StatusServicer_to_server(leader, server)
+    if leader.knows_tokens:
+        tokens_pb2_grpc.add_TokensServicer_to_server(leader, server)
     bound = listen(server, f"127.0.0.1:{port}")
     await server.start()
     return server, bound

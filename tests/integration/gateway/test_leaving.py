@@ -15,7 +15,7 @@ async def send_chat(gateway, **fields) -> tuple[asyncio.StreamReader, asyncio.St
     host, port = gateway.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=2**12)
     body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     await writer.drain()
     return reader, writer
@@ -86,7 +86,7 @@ async def test_a_reader_that_does_not_read_is_dropped_also_when_the_reply_fails(
     peer.setblocking(False)
     await asyncio.get_running_loop().sock_connect(peer, (host, int(port)))
     body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     with peer:
         await asyncio.get_running_loop().sock_sendall(peer, head.encode() + body)
         await asyncio.wait_for(gateway.leader.ended.wait(), 10)

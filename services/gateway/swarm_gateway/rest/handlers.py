@@ -8,6 +8,7 @@ from aiohttp import web
 from google.protobuf.message import Message
 from silentswarm.leader.v1 import status_pb2
 from swarm_core.errors import SwarmError
+from swarm_core.secrets import redacted
 from swarm_rpc.rest import Route, answer_json, build_request
 from swarm_rpc.rest.requests import BODY_BYTES_MAX
 
@@ -55,7 +56,7 @@ class RestHandlers:
                         raise
                     await _say_failure(stream, error)
         except ReaderGone as gone:
-            log.info("reader gone", path=request.path, why=str(gone))
+            log.info("reader gone", path=redacted(request.path), why=str(gone))
         return stream.response
 
 

@@ -1,0 +1,1 @@
+"""What stands before every handler: who asks, from where, how much at once, and how failures are told."""

@@ -1,0 +1,241 @@
+"""One connection: limits on heads, on silence and on readers, and broken HTTP told as JSON. Knows no route.
+
+Bounds, for every client and before any token: a head of HEAD_BYTES_MAX with HEADERS_MAX lines within head_timeout_s, a
+reader that takes at least a buffer within write_timeout_s, and connections_max connections, of which idle ones make
+room for new ones.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError, LineTooLong
+from multidict import CIMultiDict
+
+from swarm_gateway.bodies import ENCODINGS
+from swarm_gateway.front.headers import add_safety
+from swarm_gateway.problems import Problem, error_response
+
+log = structlog.get_logger()
+LINE_BYTES_MAX = 8_190  # of a request line
+FIELD_BYTES_MAX = 16_380  # of one header line; unlike LINE_BYTES_MAX, which tells them apart
+HEADERS_MAX = 128
+HEAD_BYTES_MAX = 64 * 2**10
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """head_timeout_s: from the first byte of a head, or the connection, to its last. Times in seconds."""
+
+    connections_max: int
+    head_timeout_s: float
+    write_timeout_s: float
+
+
+class GatewayServer(web.Server):
+    """Makes Connections. Built around what an application's runner would serve."""
+
+    limits: ConnectionLimits
+
+    @classmethod
+    def around(cls, server: web.Server, limits: ConnectionLimits) -> "GatewayServer":
+        """The same server, whose connections are limited."""
+        made = cls.__new__(cls)
+        made.__dict__.update(server.__dict__)
+        made.limits = limits
+        return made
+
+    def __call__(self) -> web.RequestHandler:
+        return Connection(self, self._loop, self.limits, **self._kwargs)
+
+
+class GatewayRunner(web.AppRunner):
+    """An application's runner with limited connections."""
+
+    __slots__ = ("_limits",)
+
+    def __init__(self, app: web.Application, limits: ConnectionLimits, **settings: Any) -> None:
+        super().__init__(
+            app,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=FIELD_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+            **settings,
+        )
+        self._limits = limits
+
+    async def _make_server(self) -> web.Server:
+        return GatewayServer.around(await super()._make_server(), self._limits)
+
+
+class Connection(web.RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("_head_bytes", "_head_timer", "_limits", "_payload", "_write_timer")
+
+    def __init__(
+        self, server: GatewayServer, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, **settings: Any
+    ) -> None:
+        super().__init__(server, loop=loop, **settings)
+        self._limits = limits
+        self._payload: Any = None  # of the request whose head came last
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it is being answered."""
+        return self._current_request is None and not self._messages
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take it when there is room, or room can be made."""
+        super().connection_made(transport)
+        assert self._manager is not None
+        if len(self._manager.connections) > self._limits.connections_max and not self._make_room():
+            log.warning("connection refused", why="SWARM_GATEWAY_CONNECTIONS_MAX are in use")
+            self.refuse(Problem(503, "too many connections", "overloaded", headers={"Retry-After": "2"}))
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Nothing is due any more."""
+        self._forget_head()
+        self._forget_write()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of a head that is not whole yet."""
+        was_in_head = self._payload is None or self._payload.is_eof()
+        heads = self._request_count
+        super().data_received(data)
+        if self._request_count != heads:
+            self._payload = self._messages[-1][1] if self._messages else None
+            self._forget_head()
+        elif was_in_head and data:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.refuse(_head_too_large())
+            elif self._head_timer is None:
+                self._expect_head()
+
+    def pause_writing(self) -> None:
+        """The reader takes nothing: it has write_timeout_s until its buffer must be read."""
+        super().pause_writing()
+        self._write_timer = self._loop.call_later(self._limits.write_timeout_s, self._drop)
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        self._forget_write()
+        super().resume_writing()
+
+    def stop_reading(self) -> None:
+        """End with the reply that comes now; what the client still sends is not read."""
+        self._lingering_time = 0.0
+
+    def refuse(self, problem: Problem) -> None:
+        """Say it, unless another reply is being written, and end the connection."""
+        if self.transport is not None and self.is_idle:
+            self.transport.write(_raw(problem))
+        self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Broken HTTP as JSON. What was sent is neither told nor logged: it may hold credentials."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("another reply was begun")
+        problem = _problem_of(status, exc)
+        log.info("not HTTP", status=problem.status, why=problem.message, kind=type(exc).__name__)
+        response = error_response(problem)
+        add_safety(response.headers)
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """What the library answers by itself, it answers in our words."""
+        if isinstance(resp, web.HTTPException):
+            resp = error_response(Problem(resp.status, HTTPStatus(resp.status).phrase))
+            add_safety(resp.headers)
+        return await super().finish_response(request, resp, start_time)
+
+    def log_exception(self, *args: Any, **settings: Any) -> None:
+        """The library's own lines would hold what was sent."""
+        error = settings.get("exc_info")
+        log.error("connection failed", kind=type(error).__name__)
+
+    def _make_room(self) -> bool:
+        """End the connection that has been idle longest, as far as is known. False when none is."""
+        assert self._manager is not None
+        for connection in self._manager.connections:
+            if connection is not self and isinstance(connection, Connection) and connection.is_idle:
+                connection.force_close()
+                return True
+        return False
+
+    def _expect_head(self) -> None:
+        self._head_timer = self._loop.call_later(self._limits.head_timeout_s, self._give_up_head)
+
+    def _give_up_head(self) -> None:
+        words = f"no whole request came within {self._limits.head_timeout_s:g} s"
+        self.refuse(Problem(408, words, "request_timeout"))
+
+    def _forget_head(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _forget_write(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _drop(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _problem_of(status: int, error: BaseException | None) -> Problem:
+    no_retry = {"x-should-retry": "false"}
+    if isinstance(error, LineTooLong):
+        if error.args[1] == LINE_BYTES_MAX:
+            return Problem(
+                414, f"the request line has more than {LINE_BYTES_MAX} bytes", "uri_too_long", None, no_retry
+            )
+        return _head_too_large()
+    if isinstance(error, ContentEncodingError):
+        headers = {"Accept-Encoding": ", ".join(ENCODINGS), **no_retry}
+        return Problem(415, f"send bodies as {', '.join(ENCODINGS)} or plain", "unsupported_encoding", None, headers)
+    if isinstance(error, HttpProcessingError):
+        if error.message.startswith("Too many"):
+            return _head_too_large()
+        return Problem(400, "this is not an HTTP/1.1 request", "bad_request", None, no_retry)
+    return Problem(status, "internal error in the gateway", "internal")
+
+
+def _head_too_large() -> Problem:
+    words = f"the headers have more than {HEADERS_MAX} lines, {FIELD_BYTES_MAX} bytes in one, or {HEAD_BYTES_MAX} bytes"
+    return Problem(431, words, "headers_too_large", None, {"x-should-retry": "false"})
+
+
+def _raw(problem: Problem) -> bytes:
+    """A whole reply, for a client that has sent no request."""
+    response = error_response(problem)
+    headers: CIMultiDict[str] = response.headers
+    add_safety(headers)
+    body = response.body
+    assert isinstance(body, bytes)
+    headers["Content-Length"] = str(len(body))
+    headers["Connection"] = "close"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n{lines}\r\n".encode() + body
