@@ -60,6 +60,7 @@ def make_capabilities(**changes: object) -> Capabilities:
         "direct_link": True,
         "serve_rewire": True,
         "serve_kv_budget": True,
+        "serve_sampling": True,
     }
     return Capabilities(**{**able, **changes})
 

@@ -61,6 +61,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_concurrent": {"in_flight_max": offer.in_flight_max},
         "serve_rewire": {},
         "serve_kv_budget": {},
+        "serve_sampling": {},
         "link_keys": {},
     }
     if offer.listens:

@@ -49,6 +49,7 @@ class Capabilities:
     serve_rewire: bool = False
     serve_kv_budget: bool = False
     serve_4bit_rows: bool = False
+    serve_sampling: bool = False
     link_keys: bool = False
 
 

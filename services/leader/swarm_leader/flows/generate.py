@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
@@ -14,11 +14,12 @@ from swarm_core.errors import BadRequest, Conflict, DeadlinePassed, RemoteError,
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.drawing import check_drawing
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.gate import Gates, Standing, Turn
 from swarm_leader.flows.measure import Measuring, ReplyMeter
 from swarm_leader.flows.ready import ReadyRings
-from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.signals import read_reason
 from swarm_leader.flows.words import say_way
@@ -90,11 +91,11 @@ class Generating:
 
     async def generate(
         self, caller: Caller, model_id: str, generation: generation_pb2.Generation
-    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
         """The events of one reply, Done last. `generation` is checked by rpc and gets its seed here.
 
         Raises ModelNotFound, ServableCorrupt, ModelNotReady, Overloaded, DeadlinePassed, FellowLost, StageFailed,
-        Conflict, Cancelled, and RemoteError with what the fellow failed it for. Whatever ends
+        Conflict, CapabilityMissing, Cancelled, and RemoteError with what the fellow failed it for. Whatever ends
         this, the session ends on every stage.
         """
         if caller.request_id in self._active:
@@ -125,6 +126,7 @@ class Generating:
                 yield _queued_event(standing)
         placement = self._rings.require(model_id)
         self._check_tokens(model_id, generation)
+        check_drawing(generation, self._ring(placement))
         if not generation.sampling.HasField("seed"):
             generation.sampling.seed = self._new_seed()
         generation.caller_weight = self._config.weights.get(generation.caller, 1.0)
@@ -165,6 +167,7 @@ class Generating:
         first = placement.record.stages[0].fellow_id
         link = await self._replies.link_of(first, self._registry.name_of(first), LINK_WAIT_S)
         placement = self._rings.require(model_id)
+        check_drawing(generation, self._ring(placement))
         request = link_pb2.ReplyRequest(
             request_id=caller.request_id,
             placement_id=placement.record.placement_id,
@@ -216,17 +219,23 @@ class Generating:
 
     def _check_tokens(self, model_id: str, generation: generation_pb2.Generation) -> None:
         """Token ids must be the model's. Raises BadRequest with both numbers."""
-        if generation.WhichOneof("input") != "prompt_ids":
-            return
-        size = self._catalog.get(model_id).vocabulary_size
-        highest = max(generation.prompt_ids.ids)
-        if highest >= size:
-            raise BadRequest(
-                f"token {highest} is not in the vocabulary of {model_id}, which has {size}",
-                field="prompt_ids",
-                token=highest,
-                vocabulary_size=size,
-            )
+        ids_by_field = {
+            "prompt_ids": generation.prompt_ids.ids,
+            "logit_bias": [bias.token for bias in generation.sampling.logit_bias],
+        }
+        for field, ids in ids_by_field.items():
+            if ids and max(ids) >= (size := self._catalog.get(model_id).vocabulary_size):
+                raise BadRequest(
+                    f"token {max(ids)} of {field} is not in the vocabulary of {model_id}, which has {size}",
+                    field=field,
+                    token=max(ids),
+                    vocabulary_size=size,
+                )
+
+    def _ring(self, placement: Placement) -> list[Fellow]:
+        """The fellows that serve a placement, but for those the registry has forgotten."""
+        fellows = [self._registry.get(stage.fellow_id) for stage in placement.record.stages]
+        return [fellow for fellow in fellows if fellow is not None]
 
     def _positions(self, placement: Placement) -> int:
         """Positions stage 0 has computed, as of the last heartbeat."""

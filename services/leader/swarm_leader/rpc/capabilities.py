@@ -20,6 +20,7 @@ def capabilities_from_proto(declared: capabilities_pb2.Capabilities) -> Capabili
         serve_rewire=has("serve_rewire"),
         serve_kv_budget=has("serve_kv_budget"),
         serve_4bit_rows=has("serve_4bit_rows"),
+        serve_sampling=has("serve_sampling"),
         link_keys=has("link_keys"),
     )
 
