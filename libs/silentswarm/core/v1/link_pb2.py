@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esilentswarm/core/v1/link.proto\x12\x13silentswarm.core.v1\"\x92\x01\n\x08RingKeys\x12\x13\n\x0bnext_secret\x18\x01 \x01(\x0c\x12\x17\n\x0fprevious_secret\x18\x02 \x01(\x0c\x12\x11\n\tnext_name\x18\x03 \x01(\t\x12\x15\n\rprevious_name\x18\x04 \x01(\t\x12\x15\n\rsender_ticket\x18\x05 \x01(\x0c\x12\x17\n\x0freceiver_ticket\x18\x06 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esilentswarm/core/v1/link.proto\x12\x13silentswarm.core.v1\"\x92\x01\n\x08RingKeys\x12\x13\n\x0bnext_secret\x18\x01 \x01(\x0c\x12\x17\n\x0fprevious_secret\x18\x02 \x01(\x0c\x12\x11\n\tnext_name\x18\x03 \x01(\t\x12\x15\n\rprevious_name\x18\x04 \x01(\t\x12\x15\n\rsender_ticket\x18\x05 \x01(\x0c\x12\x17\n\x0freceiver_ticket\x18\x06 \x01(\x0c\"(\n\tPeerTrust\x12\r\n\x05roots\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,4 +33,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RINGKEYS']._serialized_start=56
   _globals['_RINGKEYS']._serialized_end=202
+  _globals['_PEERTRUST']._serialized_start=204
+  _globals['_PEERTRUST']._serialized_end=244
 # @@protoc_insertion_point(module_scope)

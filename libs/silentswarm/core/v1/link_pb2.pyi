@@ -19,3 +19,11 @@ class RingKeys(_message.Message):
     sender_ticket: bytes
     receiver_ticket: bytes
     def __init__(self, next_secret: _Optional[bytes] = ..., previous_secret: _Optional[bytes] = ..., next_name: _Optional[str] = ..., previous_name: _Optional[str] = ..., sender_ticket: _Optional[bytes] = ..., receiver_ticket: _Optional[bytes] = ...) -> None: ...
+
+class PeerTrust(_message.Message):
+    __slots__ = ("roots", "name")
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    roots: bytes
+    name: str
+    def __init__(self, roots: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...

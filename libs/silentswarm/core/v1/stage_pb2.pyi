@@ -61,7 +61,7 @@ class StageSpec(_message.Message):
     def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ..., batch_max: _Optional[int] = ..., measure_step_costs: _Optional[bool] = ...) -> None: ...
 
 class StageStatus(_message.Message):
-    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured", "kv_tokens_max", "waiting", "too_long", "busy_s", "loaded_s", "generated_tokens", "prompt_tokens", "failed")
+    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured", "kv_tokens_max", "waiting", "too_long", "busy_s", "loaded_s", "generated_tokens", "prompt_tokens", "failed", "links_refused")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class StageStatus(_message.Message):
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    LINKS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     spec: StageSpec
     route: Route
     sessions: int
@@ -104,4 +105,5 @@ class StageStatus(_message.Message):
     generated_tokens: int
     prompt_tokens: int
     failed: int
-    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ..., kv_tokens_max: _Optional[int] = ..., waiting: _Optional[int] = ..., too_long: _Optional[int] = ..., busy_s: _Optional[float] = ..., loaded_s: _Optional[float] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
+    links_refused: int
+    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ..., kv_tokens_max: _Optional[int] = ..., waiting: _Optional[int] = ..., too_long: _Optional[int] = ..., busy_s: _Optional[float] = ..., loaded_s: _Optional[float] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., failed: _Optional[int] = ..., links_refused: _Optional[int] = ...) -> None: ...

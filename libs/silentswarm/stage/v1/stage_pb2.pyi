@@ -72,7 +72,7 @@ class Loaded(_message.Message):
     def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ...) -> None: ...
 
 class WireRequest(_message.Message):
-    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens", "keys")
+    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens", "keys", "relay_trust")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     NEXT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class WireRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    RELAY_TRUST_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     route: _stage_pb2.Route
     next_addresses: _containers.RepeatedScalarFieldContainer[str]
@@ -89,7 +90,8 @@ class WireRequest(_message.Message):
     timeout_ms: int
     kv_tokens: int
     keys: _link_pb2.RingKeys
-    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., keys: _Optional[_Union[_link_pb2.RingKeys, _Mapping]] = ...) -> None: ...
+    relay_trust: _link_pb2.PeerTrust
+    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., keys: _Optional[_Union[_link_pb2.RingKeys, _Mapping]] = ..., relay_trust: _Optional[_Union[_link_pb2.PeerTrust, _Mapping]] = ...) -> None: ...
 
 class WireResponse(_message.Message):
     __slots__ = ("connected", "failure", "address")

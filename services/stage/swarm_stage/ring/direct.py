@@ -6,13 +6,17 @@ from typing import Protocol
 
 import grpc
 from silentswarm.ring.v1 import ring_pb2, ring_pb2_grpc
-from swarm_core.errors import BadRequest, LinkBroken, Reason, StaleEpoch, SwarmError
+from swarm_core.errors import BadRequest, LinkBroken, PermissionDenied, Reason, StaleEpoch, SwarmError
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
 from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_rpc.race import run_until_first
+from swarm_rpc.tls import Trust
+from swarm_rpc.tls_words import explain
 
-from swarm_stage.ring.link import WIRE_VERSION, RingPlace
+from swarm_stage.ring.certificates import names_of
+from swarm_stage.ring.link import WIRE_VERSION, LinkKeys, RingPlace
+from swarm_stage.ring.proof import hello_proof, is_equal, welcome_proof
 
 HELLO_TIMEOUT_S = 2.0  # a reachable stage answers a hello in milliseconds
 UNREACHABLE_AFTER_S = 3.0  # a home router that drops packets never answers; the relay is waiting
@@ -48,23 +52,35 @@ class DirectLink:
         await self._channel.close()
 
 
-async def dial_next(place: RingPlace, epoch: int, addresses: Sequence[str], timeout_s: float) -> DirectLink:
+async def dial_next(
+    place: RingPlace,
+    epoch: int,
+    addresses: Sequence[str],
+    timeout_s: float,
+    keys: LinkKeys | None = None,
+    trust: Trust | None = None,
+) -> DirectLink:
     """Reach the next stage at the first address that answers.
 
     A stage that answers but has not joined this epoch yet is asked again until timeout_s; one that does not answer is
-    given up after UNREACHABLE_AFTER_S. Raises LinkBroken that lists what was tried.
+    given up after UNREACHABLE_AFTER_S, and one that is not who it should be at once. keys: what both ends prove; trust:
+    what the certificate must be; None: nothing is asked. Raises LinkBroken that lists what was tried.
     """
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     refusals: dict[str, str] = {}
-    while addresses:
+    left = list(addresses)
+    while left:
         answered = False
-        for address in addresses:
+        for address in tuple(left):
             try:
-                return await _hello(place, epoch, address)
+                return await _hello(place, epoch, address, keys, trust)
             except SwarmError as error:
-                refusals[address] = error.message
+                told = await explain(address, trust, "this stage") if error.why is Reason.UNAVAILABLE else ""
+                refusals[address] = told or error.message
                 answered = answered or error.why is Reason.STALE_EPOCH
+                if told or error.why in (Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED):
+                    left.remove(address)
         elapsed_s = loop.time() - started_s
         if elapsed_s > timeout_s or (not answered and elapsed_s > min(timeout_s, UNREACHABLE_AFTER_S)):
             break
@@ -73,9 +89,9 @@ async def dial_next(place: RingPlace, epoch: int, addresses: Sequence[str], time
     raise LinkBroken(f"stage {place.next_stage} is not reachable directly ({tried})", stage=place.next_stage)
 
 
-async def _hello(place: RingPlace, epoch: int, address: str) -> DirectLink:
+async def _hello(place: RingPlace, epoch: int, address: str, keys: LinkKeys | None, trust: Trust | None) -> DirectLink:
     """One try. Raises LinkBroken, or what the other side refused with."""
-    channel = dial(address, MESSAGE_BYTES_MAX)
+    channel = dial(address, MESSAGE_BYTES_MAX, trust)
     call = ring_pb2_grpc.RingStub(channel).Link()
     hello = ring_pb2.Hello(
         wire_version=WIRE_VERSION,
@@ -84,6 +100,8 @@ async def _hello(place: RingPlace, epoch: int, address: str) -> DirectLink:
         from_stage=place.stage_index,
         to_stage=place.next_stage,
     )
+    if keys:
+        hello.proof = hello_proof(keys.next_secret, hello)
     link = DirectLink(channel, call, address)
     try:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -91,6 +109,8 @@ async def _hello(place: RingPlace, epoch: int, address: str) -> DirectLink:
             answer = await call.read()
         if answer is grpc.aio.EOF:
             raise LinkBroken("closed the link instead of a welcome")
+        if keys and not is_equal(answer.welcome.proof, welcome_proof(keys.next_secret, hello.proof)):
+            raise PermissionDenied("whoever answers there does not hold this link's secret")
         return link
     except BaseException as error:  # also when the wiring is given up: nothing stays open
         failure = await _why_refused(call, error)
@@ -125,8 +145,12 @@ async def ended_why(call: grpc.aio.StreamStreamCall) -> SwarmError:
 class IncomingLinks(Protocol):
     """Who takes what the previous stage sends."""
 
-    def accept(self, epoch: int) -> None:
-        """Raises StaleEpoch unless a direct link of this epoch is awaited now."""
+    def accept(self, hello: ring_pb2.Hello, names: Sequence[str]) -> bytes:
+        """Returns the proof to welcome it with. names: on the caller's certificate.
+
+        Raises StaleEpoch unless a direct link of this epoch is awaited now, Unauthenticated or PermissionDenied when
+        it is not the previous stage that says so.
+        """
 
     async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
         """Take one batch."""
@@ -150,9 +174,9 @@ class RingServicer(ring_pb2_grpc.RingServicer):
     ) -> AsyncIterator[ring_pb2.LinkResponse]:
         hello = await _read_hello(requests)
         self._check(hello)
-        self._incoming.accept(hello.epoch)
+        proof = self._incoming.accept(hello, names_of(context))
         try:
-            yield ring_pb2.LinkResponse(welcome=ring_pb2.Welcome(frame_bytes_max=FRAME_BYTES_MAX))
+            yield ring_pb2.LinkResponse(welcome=ring_pb2.Welcome(frame_bytes_max=FRAME_BYTES_MAX, proof=proof))
             await run_until_first(self._take_all(hello.epoch, requests), self._incoming.wait_over(hello.epoch))
         finally:
             self._incoming.incoming_ended(hello.epoch, f"stage {hello.from_stage} closed the link")

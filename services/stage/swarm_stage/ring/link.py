@@ -1,7 +1,7 @@
 """What a stage needs of a link, whichever way it goes. No I/O."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from silentswarm.ring.v1 import ring_pb2
@@ -26,6 +26,21 @@ class RingPlace:
     def previous_stage(self) -> int:
         """The stage this one hears from."""
         return (self.stage_index - 1) % self.stage_count
+
+
+@dataclass(frozen=True)
+class LinkKeys:
+    """What this stage proves itself with in one epoch, and what it asks of its neighbours (core.v1.RingKeys).
+
+    Secrets are 32 bytes. A name is on the neighbour's certificate; empty: its link is not encrypted.
+    """
+
+    next_secret: bytes = field(repr=False)
+    previous_secret: bytes = field(repr=False)
+    next_name: str = ""
+    previous_name: str = ""
+    sender_ticket: bytes = field(default=b"", repr=False)
+    receiver_ticket: bytes = field(default=b"", repr=False)
 
 
 class Outgoing(Protocol):

@@ -7,9 +7,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from silentswarm.relay.v1 import relay_pb2, relay_pb2_grpc
 from silentswarm.ring.v1 import ring_pb2
-from swarm_core.errors import LinkBroken, SwarmError
+from swarm_core.errors import LinkBroken, Reason, SwarmError
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
+from swarm_rpc.tls import Trust
+from swarm_rpc.tls_words import explain
 
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, ended_why
 from swarm_stage.ring.link import RingPlace, channel_of
@@ -59,23 +61,30 @@ class LaneEnd:
         return [payloads] if self.takes_bundles and is_small else [[payload] for payload in payloads]
 
 
-async def attach_sender(place: RingPlace, epoch: int, address: str) -> LaneEnd:
+async def attach_sender(
+    place: RingPlace, epoch: int, address: str, ticket: bytes = b"", trust: Trust | None = None
+) -> LaneEnd:
     """The sending end towards the next stage; the caller sets the deadline. Raises LinkBroken."""
     channel = channel_of(place.stage_index, place.stage_count)
-    return await _attach(place.placement_id, channel, epoch, address, relay_pb2.ROLE_SENDER)
+    attach = relay_pb2.Attach(channel=channel, role=relay_pb2.ROLE_SENDER, ticket=ticket)
+    return await _attach(place, epoch, attach, address, trust)
 
 
-async def attach_receiver(place: RingPlace, epoch: int, address: str) -> LaneEnd:
+async def attach_receiver(
+    place: RingPlace, epoch: int, address: str, ticket: bytes = b"", trust: Trust | None = None
+) -> LaneEnd:
     """The receiving end from the previous stage; the caller sets the deadline. Raises LinkBroken."""
     channel = channel_of(place.previous_stage, place.stage_count)
-    return await _attach(place.placement_id, channel, epoch, address, relay_pb2.ROLE_RECEIVER)
+    attach = relay_pb2.Attach(channel=channel, role=relay_pb2.ROLE_RECEIVER, ticket=ticket)
+    return await _attach(place, epoch, attach, address, trust)
 
 
-async def _attach(lane: str, channel_name: str, epoch: int, address: str, role: relay_pb2.Role) -> LaneEnd:
-    channel = dial(address, MESSAGE_BYTES_MAX)
+async def _attach(place: RingPlace, epoch: int, attach: relay_pb2.Attach, address: str, trust: Trust | None) -> LaneEnd:
+    """Attach as `attach` says, which lacks lane and epoch. trust: what the relay must be; None is plaintext."""
+    attach.lane, attach.epoch, attach.bundles = place.placement_id, epoch, True
+    channel = dial(address, MESSAGE_BYTES_MAX, trust)
     call = relay_pb2_grpc.RelayStub(channel).Attach()
     end = LaneEnd(channel, call, address)
-    attach = relay_pb2.Attach(lane=lane, channel=channel_name, epoch=epoch, role=role, bundles=True)
     try:
         await call.write(relay_pb2.AttachRequest(attach=attach))
         answer = await call.read()
@@ -87,7 +96,10 @@ async def _attach(lane: str, channel_name: str, epoch: int, address: str, role: 
         failure = await ended_why(call) if isinstance(error, grpc.RpcError | asyncio.InvalidStateError) else error
         await end.close()
         if isinstance(failure, SwarmError):
-            why = f"the relay at {address} did not take channel {channel_name}: {failure.message}"
+            said = failure.message
+            if failure.why is Reason.UNAVAILABLE:
+                said = await explain(address, trust, "its fellow") or said
+            why = f"the relay at {address} did not take channel {attach.channel}: {said}"
             raise LinkBroken(why, relay=address) from None
         raise
 

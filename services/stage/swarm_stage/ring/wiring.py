@@ -1,20 +1,23 @@
 """This stage's two links in the current epoch: makes them, moves batches, and tells when one breaks."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock, SystemClock
-from swarm_core.errors import BadRequest, LinkBroken, StaleEpoch, SwarmError
+from swarm_core.errors import BadRequest, LinkBroken, PermissionDenied, StaleEpoch, SwarmError, Unauthenticated
+from swarm_rpc.tls import Trust
 
 from swarm_stage.engine.engine import Arrived, BeginEpoch, RingBroke
 from swarm_stage.engine.inbox import Inbox
+from swarm_stage.ring.certificates import Certificates
 from swarm_stage.ring.direct import dial_next
-from swarm_stage.ring.link import Outgoing, RingPlace
+from swarm_stage.ring.link import LinkKeys, Outgoing, RingPlace
 from swarm_stage.ring.outbox import Outbox
+from swarm_stage.ring.proof import hello_proof, is_equal, welcome_proof
 from swarm_stage.ring.relayed import BUNDLE_BYTES_MAX, LaneEnd, attach_receiver, attach_sender
 
 log = structlog.get_logger()
@@ -33,6 +36,8 @@ class WireOrder:
     relay_address: str
     timeout_s: float
     kv_tokens: int | None = None  # what the tightest stage of the ring holds; None: as loaded
+    keys: LinkKeys | None = None  # None: neighbours prove nothing
+    relay_trust: Trust | None = None  # None: the relay is reached without TLS
 
 
 @dataclass
@@ -58,9 +63,14 @@ class Wiring:
     """
 
     def __init__(
-        self, place: RingPlace, inbox: Inbox, on_broken: Callable[[int, str], None], clock: Clock | None = None
+        self,
+        place: RingPlace,
+        inbox: Inbox,
+        on_broken: Callable[[int, str], None],
+        clock: Clock | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
-        """clock: the engine's; arrivals are stamped with it."""
+        """clock: the engine's; arrivals are stamped with it. certificates: of this machine, for encrypted links."""
         self.place = place
         self._inbox = inbox
         self._clock = clock or SystemClock()
@@ -68,6 +78,8 @@ class Wiring:
         self._loop = asyncio.get_running_loop()
         self._current: _Epoch | None = None
         self._joining = asyncio.Lock()
+        self._certificates = certificates
+        self.links_refused = 0  # hellos of whoever is not the previous stage
 
     @property
     def epoch(self) -> int:
@@ -117,9 +129,15 @@ class Wiring:
         """Hand a batch to the link; called from the engine thread, never blocks."""
         self._loop.call_soon_threadsafe(self._enqueue, batch)
 
-    def accept(self, epoch: int) -> None:
-        """A previous stage says hello directly. Raises StaleEpoch unless this epoch awaits just that."""
-        current = self._current
+    def accept(self, hello: ring_pb2.Hello, names: Sequence[str]) -> bytes:
+        """A previous stage says hello directly; returns the proof to welcome it with.
+
+        Raises StaleEpoch unless this epoch awaits just that, Unauthenticated or PermissionDenied when it is not the
+        previous stage. Whatever is refused changes nothing.
+        """
+        current, epoch = self._current, hello.epoch
+        if current is not None and epoch == current.order.epoch:
+            self._check_proof(current.order.keys, hello, names)
         if current is None or epoch != current.order.epoch or current.is_broken or current.has_direct_incoming:
             raise StaleEpoch(
                 f"this stage is at epoch {self.epoch} and takes no link of epoch {epoch}", epoch=self.epoch
@@ -127,6 +145,8 @@ class Wiring:
         if current.order.previous_route != stage_pb2.ROUTE_DIRECT:
             raise BadRequest("this ring reaches this stage through the relay", field="route")
         current.has_direct_incoming = True
+        keys = current.order.keys
+        return welcome_proof(keys.previous_secret, hello.proof) if keys else b""
 
     async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
         """Give an arrived batch to the engine; waits while its inbox is full. Other epochs have no effect."""
@@ -149,16 +169,40 @@ class Wiring:
             self._break(current, why)
         current.has_direct_incoming = False
 
+    def _check_proof(self, keys: LinkKeys | None, hello: ring_pb2.Hello, names: Sequence[str]) -> None:
+        """Raises Unauthenticated (no proof), PermissionDenied (a wrong one, or the certificate of another)."""
+        if keys is None:
+            return
+        refusal: SwarmError | None = None
+        if not hello.proof:
+            refusal = Unauthenticated("this link asks for a proof, and the hello has none")
+        elif not is_equal(hello.proof, hello_proof(keys.previous_secret, hello)):
+            refusal = PermissionDenied("the hello's proof is not made with this link's secret")
+        elif keys.previous_name and keys.previous_name not in names:
+            shown = ", ".join(names) or "none"
+            refusal = PermissionDenied(f"the previous stage is {keys.previous_name}, the certificate's name is {shown}")
+        if refusal is not None:
+            self.links_refused += 1
+            log.warning("a link was refused", stage=self.place.stage_index, epoch=hello.epoch, why=refusal.message)
+            raise refusal
+
     async def _connect(self, fresh: _Epoch) -> str:
         """Make both links of an epoch; returns the next stage's address. Raises LinkBroken or BadRequest."""
-        order = fresh.order
+        order, keys = fresh.order, fresh.order.keys
+        trust = self._trust_next(keys)
         if order.previous_route == stage_pb2.ROUTE_RELAY:
-            fresh.receiver = await attach_receiver(self.place, order.epoch, order.relay_address)
+            fresh.receiver = await attach_receiver(
+                self.place, order.epoch, order.relay_address, keys.receiver_ticket if keys else b"", order.relay_trust
+            )
             self._start(fresh, self._receive(fresh, fresh.receiver))
         if order.route == stage_pb2.ROUTE_RELAY:
-            fresh.outgoing = await attach_sender(self.place, order.epoch, order.relay_address)
+            fresh.outgoing = await attach_sender(
+                self.place, order.epoch, order.relay_address, keys.sender_ticket if keys else b"", order.relay_trust
+            )
         elif order.route == stage_pb2.ROUTE_DIRECT:
-            fresh.outgoing = await dial_next(self.place, order.epoch, order.next_addresses, order.timeout_s)
+            fresh.outgoing = await dial_next(
+                self.place, order.epoch, order.next_addresses, order.timeout_s, keys, trust
+            )
         else:
             raise BadRequest("a ring of several stages needs the route DIRECT or RELAY", field="route")
         if fresh.is_broken:  # the receiver's lane ended while the next stage was dialled
@@ -167,6 +211,14 @@ class Wiring:
         self._start(fresh, self._send_all(fresh, fresh.outgoing))
         self._start(fresh, self._watch(fresh, fresh.outgoing))
         return fresh.outgoing.address
+
+    def _trust_next(self, keys: LinkKeys | None) -> Trust | None:
+        """What the next stage's certificate must be. Raises LinkBroken when this stage was loaded without its own."""
+        if keys is None or not keys.next_name:
+            return None
+        if self._certificates is None:
+            raise LinkBroken("links of this ring are encrypted, and this stage was loaded without a certificate")
+        return self._certificates.trust(keys.next_name)
 
     def _start(self, epoch: _Epoch, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)

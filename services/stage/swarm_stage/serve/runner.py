@@ -17,7 +17,7 @@ from swarm_core.errors import Conflict, LinkBroken, StageFailed, SwarmError
 from swarm_core.listen import join_host_port
 from swarm_core.manifest import DTYPE_BYTES
 from swarm_rpc.limits import FRAME_BYTES_MAX
-from swarm_rpc.server import listen, make_server
+from swarm_rpc.server import ConnectionLimits, listen, make_server
 
 from swarm_stage.engine.admission import Admission
 from swarm_stage.engine.budget import KvBudget
@@ -26,6 +26,7 @@ from swarm_stage.engine.engine import EngineThread, Halt, Role
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
 from swarm_stage.engine.steps import Compute
+from swarm_stage.ring.certificates import open_certificates
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, RingServicer
 from swarm_stage.ring.link import RingPlace
 from swarm_stage.ring.wiring import WireOrder, Wiring
@@ -42,6 +43,10 @@ ROUTE_NAMES = {
     stage_pb2.ROUTE_LOCAL: "local",
     stage_pb2.ROUTE_UNSPECIFIED: "",
 }
+LINKS_MAX = 8  # calls of one connection on the ring's port; one is the link, others are tries and strangers
+# One neighbour dials the ring's port, again at most every 50 ms while the ring is wired. Whoever else connects can keep
+# this many places for these few seconds, and no more than that.
+RING_LIMITS = ConnectionLimits(connections_max=128, idle_s=10, handshake_s=3)
 KV_UNLIMITED = 2**31  # a model that does not say how far it goes
 OnProgress = Callable[[str, int, int], None]
 Build = Callable[[stage_rpc.LoadRequest, OnProgress], "tuple[Compute, BuiltSlice]"]
@@ -80,7 +85,8 @@ class StageRunner:
             self._loop, lambda: self._build(request, on_progress, loaded), self._engine_fault, _end_process
         )
         self._engine = engine
-        self._wiring = Wiring(place, engine.inbox, self._link_fault, self._clock)
+        certificates = await asyncio.to_thread(open_certificates, request.tls_dir)
+        self._wiring = Wiring(place, engine.inbox, self._link_fault, self._clock, certificates)
         engine.start()
         await engine.built
         self._loaded_s = self._clock.monotonic_s()
@@ -89,9 +95,13 @@ class StageRunner:
             self._replies = Replies(engine.inbox, codec, self._vocabulary_size, self._budget, self._clock)
             await self._replies.check_template()
         if request.ring_bind_host and spec.stage_count > 1:
-            self._ring_server = make_server(MESSAGE_BYTES_MAX)
+            self._ring_server = make_server(MESSAGE_BYTES_MAX, streams_max=LINKS_MAX, limits=RING_LIMITS)
             ring_pb2_grpc.add_RingServicer_to_server(RingServicer(place, self._wiring), self._ring_server)
-            loaded.ring_port = listen(self._ring_server, join_host_port(request.ring_bind_host, 0))
+            loaded.ring_port = listen(
+                self._ring_server,
+                join_host_port(request.ring_bind_host, 0),
+                certificates.credentials() if certificates else None,
+            )
             await self._ring_server.start()
         return loaded
 
@@ -137,6 +147,7 @@ class StageRunner:
             idle_s=idle_s,
             memory_bytes=_resident_bytes(),
             frames_refused=counters.frames_refused,
+            links_refused=self._wiring.links_refused if self._wiring else 0,
             tokens_per_s=counters.tokens_per_s,
             first_token_s=counters.first_token_s,
             kv_tokens_measured=self._kv_tokens_measured,

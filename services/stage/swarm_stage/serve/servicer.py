@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
-from silentswarm.core.v1 import generation_pb2, stage_pb2
+from silentswarm.core.v1 import generation_pb2, link_pb2, stage_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc
 from silentswarm.stage.v1 import stage_pb2_grpc
 from swarm_core.errors import SwarmError
 from swarm_rpc.reasons import failed_event
+from swarm_rpc.tls import Trust, check_roots
 
+from swarm_stage.ring.link import LinkKeys
 from swarm_stage.ring.wiring import WireOrder
 from swarm_stage.serve.runner import StageRunner
 
@@ -49,6 +51,8 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             relay_address=request.relay_address,
             timeout_s=request.timeout_ms / 1e3 or WIRE_TIMEOUT_S,
             kv_tokens=request.kv_tokens if request.HasField("kv_tokens") else None,
+            keys=_keys(request.keys) if request.HasField("keys") else None,
+            relay_trust=_trust(request.relay_trust) if request.HasField("relay_trust") else None,
         )
         return await self._runner.wire(order)
 
@@ -84,6 +88,26 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     async def Stop(self, request: rpc.StopRequest, context: grpc.aio.ServicerContext) -> rpc.StopResponse:
         self._runner.stopping.set()
         return rpc.StopResponse()
+
+
+def _keys(told: link_pb2.RingKeys) -> LinkKeys | None:
+    """None when no proof is asked for."""
+    if not told.next_secret or not told.previous_secret:
+        return None
+    return LinkKeys(
+        next_secret=told.next_secret,
+        previous_secret=told.previous_secret,
+        next_name=told.next_name,
+        previous_name=told.previous_name,
+        sender_ticket=told.sender_ticket,
+        receiver_ticket=told.receiver_ticket,
+    )
+
+
+def _trust(told: link_pb2.PeerTrust) -> Trust:
+    """Raises BadRequest when it holds no roots."""
+    check_roots(told.roots, "relay_trust", "relay_trust")
+    return Trust(told.roots, told.name)
 
 
 def _put_if_room(queue: asyncio.Queue[rpc.LoadProgress], progress: rpc.LoadProgress) -> None:
