@@ -15,6 +15,8 @@ from swarm_stage.engine.inbox import Inbox
 from swarm_stage.engine.reply import Admitted, Finished, Request, Tokens, Waiting
 from swarm_stage.serve.event_writer import EventWriter
 from swarm_stage.serve.replies import Replies
+from swarm_stage.text.codec import ChatPrompt
+from swarm_stage.text.reply_shape import PLAIN
 
 
 class LetterCodec:
@@ -27,9 +29,9 @@ class LetterCodec:
     def __init__(self, template_s: float = 0.0) -> None:
         self._template_s = template_s
 
-    def chat_ids(self, messages, enable_thinking=None) -> list[int]:
+    def chat_prompt(self, chat) -> ChatPrompt:
         time.sleep(self._template_s)
-        return [1, 2, 3]
+        return ChatPrompt([1, 2, 3], PLAIN)
 
     def prompt_ids(self, text: str) -> list[int]:
         return [ord(letter) - 97 for letter in text]

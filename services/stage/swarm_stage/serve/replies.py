@@ -6,23 +6,38 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import BadRequest, DeadlinePassed, ServableCorrupt
 
 from swarm_stage.engine.budget import KvBudget
+from swarm_stage.engine.constraint import Constraint
 from swarm_stage.engine.engine import Cancel, Conclude, Submit
 from swarm_stage.engine.inbox import Inbox
 from swarm_stage.engine.reply import Broke, Lap, Note, Request
 from swarm_stage.serve.event_writer import EventWriter
-from swarm_stage.text.codec import TextCodec
+from swarm_stage.text.codec import TemplateHostile, TextCodec
+from swarm_stage.text.grammar import FORMAT_FIELD, Grammar, reply_grammar
+from swarm_stage.text.reply_shape import PLAIN, ReplyShape
 
 NEW_TOKENS_DEFAULT = 1024  # a reply nobody bounded; the context bounds it further
 PROGRESS_TIMEOUT_S = 120.0  # no answer at all, not even to a prompt piece: a stage is frozen
 ENCODE_TIMEOUT_S = 30.0  # a template or tokenizer that takes longer is broken, or the text is absurd
 TEMPLATE_CHECK_S = 10.0
-ENCODERS = 2  # threads of their own: a stuck template must not take those that everything else uses
+ENCODERS = 2  # threads of their own: a slow template must not take those that everything else uses
+COMPILERS = 2  # threads of their own: a grammar that takes its whole time must not hold up prompts
+COMPILE_TIMEOUT_S = 20.0  # with the wait for a free one; the work itself has 2 s
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A request's prompt, how its reply is read, and what shape it must have; grammar None is any."""
+
+    ids: list[int]
+    shape: ReplyShape = PLAIN
+    grammar: Grammar | None = None
 
 
 class Replies:
@@ -41,6 +56,7 @@ class Replies:
         self._budget = budget
         self._clock = clock
         self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="encode")
+        self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="grammar")
         self._loop = asyncio.get_running_loop()
         self._mail: deque[tuple[asyncio.Queue[Note], Note]] = deque()  # from the engine thread, not delivered yet
         self._is_delivery_due = False
@@ -53,11 +69,12 @@ class Replies:
         Raises BadRequest for input that cannot be used; every later failure is a Failed event.
         """
         arrived_s = self._clock.monotonic_s()
-        prompt_ids = await self._encode_in_time(generation)
+        encoded = await self._encode_in_time(generation)
+        constraint = await self._compile_in_time(encoded.grammar) if encoded.grammar is not None else None
         tokenize_ms = (self._clock.monotonic_s() - arrived_s) * 1e3
         notes: asyncio.Queue[Note] = asyncio.Queue()  # bounded by new_tokens_max, which admission has reserved
-        request = self._request(request_id, generation, prompt_ids, notes, arrived_s, tokenize_ms)
-        writer = EventWriter(self._codec, list(generation.stop), request, self._clock)
+        request = self._request(request_id, generation, encoded.ids, notes, arrived_s, tokenize_ms, constraint)
+        writer = EventWriter(self._codec, list(generation.stop), request, self._clock, encoded.shape)
         await self._inbox.put(Submit(request))
         try:
             while not writer.is_over:
@@ -103,13 +120,15 @@ class Replies:
             await self._encode_in_time(generation_pb2.Generation(chat=chat), timeout_s)
         except DeadlinePassed:
             raise ServableCorrupt(f"the chat template did not end within {timeout_s:g} s") from None
+        except TemplateHostile as hostile:
+            raise ServableCorrupt(hostile.message) from None
         except BadRequest:
             pass  # no template, or one that wants another conversation: callers are told when they ask
 
     async def _encode_in_time(
         self, generation: generation_pb2.Generation, timeout_s: float = ENCODE_TIMEOUT_S
-    ) -> list[int]:
-        """Prompt ids, computed off the loop. Raises BadRequest, DeadlinePassed."""
+    ) -> Encoded:
+        """The request encoded off the loop. Raises BadRequest, DeadlinePassed."""
         encoding = self._loop.run_in_executor(self._encoders, self._encode, generation)
         try:
             async with asyncio.timeout(timeout_s):
@@ -117,30 +136,55 @@ class Replies:
         except TimeoutError:
             raise DeadlinePassed(f"the prompt was not templated and tokenised within {timeout_s:g} s") from None
 
-    def _encode(self, generation: generation_pb2.Generation) -> list[int]:
-        """Prompt ids. On a thread of its own: templates and tokenizers are slow on long input. Raises BadRequest."""
-        kind = generation.WhichOneof("input")
-        if kind == "prompt_ids":
-            ids = list(generation.prompt_ids.ids)
-        elif self._codec is None:
-            raise BadRequest("this model has no tokenizer; send prompt_ids", field="prompt")
-        elif kind == "prompt":
-            ids = self._codec.prompt_ids(generation.prompt)
-        elif kind == "chat":
-            chat = generation.chat
-            messages = [_message_for_template(message) for message in chat.messages]
-            thinking = chat.enable_thinking if chat.HasField("enable_thinking") else None
-            ids = self._codec.chat_ids(messages, thinking)
-        else:
-            raise BadRequest("there is no prompt", field="prompt")
-        if not ids:
+    async def _compile_in_time(self, grammar: Grammar) -> Constraint:
+        """The grammar at work, compiled off the loop. Raises BadRequest, Overloaded, DeadlinePassed."""
+        compiling = self._loop.run_in_executor(self._compilers, self._compile, grammar)
+        try:
+            async with asyncio.timeout(COMPILE_TIMEOUT_S):
+                return await compiling
+        except TimeoutError:
+            raise DeadlinePassed(f"no grammar was compiled within {COMPILE_TIMEOUT_S:g} s") from None
+
+    def _compile(self, grammar: Grammar) -> Constraint:
+        assert self._codec is not None
+        return self._codec.grammar_compiler.constraint(grammar, self._vocabulary_size)
+
+    def _encode(self, generation: generation_pb2.Generation) -> Encoded:
+        """On a thread of its own: templates and tokenizers are slow on long input. Raises BadRequest."""
+        encoded = self._encode_input(generation)
+        if not encoded.ids:
             raise BadRequest("the prompt is empty", field="prompt")
-        if max(ids) >= self._vocabulary_size:
+        if max(encoded.ids) >= self._vocabulary_size:
             raise BadRequest(
-                f"token {max(ids)} is not in this model's vocabulary of {self._vocabulary_size}",
+                f"token {max(encoded.ids)} is not in this model's vocabulary of {self._vocabulary_size}",
                 field="prompt_ids",
             )
-        return ids
+        if self._codec is None:
+            if generation.HasField("constraint"):
+                raise BadRequest("this model has no tokenizer, so no shape can be asked of it", field=FORMAT_FIELD)
+            return encoded
+        if generation.sampling.HasField("top_logprobs"):
+            _ = self._codec.token_bytes  # takes a moment the first time, which must not be the loop's
+        if not encoded.shape.tools and not generation.HasField("constraint"):
+            return encoded
+        grammar = reply_grammar(generation, encoded.shape, self._codec.special_marks(encoded.shape))
+        if grammar is not None and not self._end_ids:
+            raise BadRequest("this model has no end of turn, so no shape can be asked of it", field=FORMAT_FIELD)
+        return Encoded(encoded.ids, encoded.shape, grammar)
+
+    def _encode_input(self, generation: generation_pb2.Generation) -> Encoded:
+        """Prompt ids. Raises BadRequest."""
+        kind = generation.WhichOneof("input")
+        if kind == "prompt_ids":
+            return Encoded(list(generation.prompt_ids.ids))
+        if self._codec is None:
+            raise BadRequest("this model has no tokenizer; send prompt_ids", field="prompt")
+        if kind == "prompt":
+            return Encoded(self._codec.prompt_ids(generation.prompt))
+        if kind == "chat":
+            prompt = self._codec.chat_prompt(generation.chat)
+            return Encoded(prompt.ids, prompt.shape)
+        raise BadRequest("there is no prompt", field="prompt")
 
     def _request(
         self,
@@ -150,6 +194,7 @@ class Replies:
         notes: "asyncio.Queue[Note]",
         arrived_s: float,
         tokenize_ms: float,
+        constraint: Constraint | None = None,
     ) -> Request:
         """What the engine is asked. Raises BadRequest for bounds that contradict each other."""
         new_tokens_max = self._new_tokens_max(generation, len(prompt_ids))
@@ -176,6 +221,7 @@ class Replies:
             caller=generation.caller,
             caller_weight=weight if 0 < weight < math.inf else 1.0,
             tokenize_ms=tokenize_ms,
+            constraint=constraint,
         )
 
     def _new_tokens_max(self, generation: generation_pb2.Generation, prompt_tokens: int) -> int:
@@ -217,9 +263,3 @@ class Replies:
         while not notes.empty():
             taken.append(notes.get_nowait())
         return taken
-
-
-def _message_for_template(message: generation_pb2.ChatMessage) -> dict[str, str]:
-    """A message as chat templates know it."""
-    named = {"name": message.name} if message.name else {}
-    return {"role": message.role, "content": message.content, **named}

@@ -1,0 +1,271 @@
+"""What a reply must look like, as a grammar for llguidance. Pure: words and limits; compiling is constraint.py's.
+
+The reply's own rules name the parts that callers bring (a schema, a regex, a grammar) as grammars of their own, so
+that no name in one can mean something in another.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from silentswarm.core.v1 import generation_pb2
+from swarm_core.errors import BadRequest
+
+from swarm_stage.text.chat_messages import parameters_of
+from swarm_stage.text.reply_shape import ARGUMENTS_MARK, HERMES_CLOSE, CallFormat, ReplyShape
+
+GRAMMAR_BYTES_MAX = 256 * 1024  # of all parts of one reply; the largest schemas people publish are half of it
+DEPTH_MAX = 64  # of a schema's brackets; the library reads no deeper than 128
+REGEX_CHARS_MAX = 16 * 1024
+CHOICES_MAX = 1024
+FORMAT_FIELD = "response_format"
+_NO_BLANKS = {"whitespace_flexible": False}
+_COUNTED = re.compile(r"\{\d+(?:,\d*)?\}")
+# What a regex is made of, as far as its repetitions go: classes, escapes, counts, and single characters.
+_REGEX_TOKEN = re.compile(r"\\[pPxuU]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d+(?:,\d*)?\}|.", re.DOTALL)
+_COMBINED = frozenset(("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"))
+_BLANKS_MAX = 4  # behind reasoning and around calls; more would be a place to stay for ever
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """rules: the reply's own, in Lark. parts: name, then what a grammar is. fields: whose fault a part is, by name."""
+
+    rules: str
+    parts: tuple[tuple[str, Mapping[str, Any]], ...]
+    fields: Mapping[str, str]
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """As llguidance takes them, the reply's own first."""
+        return [{"name": "reply", "lark_grammar": self.rules}, *({"name": name, **part} for name, part in self.parts)]
+
+
+def reply_grammar(
+    generation: generation_pb2.Generation, shape: ReplyShape, special: Mapping[int, str]
+) -> Grammar | None:
+    """The grammar of one reply; None when it may be any text.
+
+    special: marks that are special tokens, by id. Raises BadRequest for what can be seen to be wrong without compiling.
+    """
+    parts: list[tuple[str, Mapping[str, Any]]] = []
+    fields: dict[str, str] = {}
+    mode = generation.chat.tool_choice.mode
+    if generation.HasField("constraint"):
+        parts.append(("content", _content(generation.constraint)))
+        fields["content"] = FORMAT_FIELD
+    calls = _Calls(shape, special)
+    if shape.calls is not None:
+        for place, tool in enumerate(_callable_tools(generation.chat)):
+            name = f"arguments_{place}"
+            schema = {**parameters_of(tool), "x-guidance": _call_options(tool.strict)}
+            if not _COMBINED & schema.keys():
+                schema["type"] = "object"
+            _check_schema(schema, "tools")
+            parts.append((name, {"json_schema": schema}))
+            fields[name] = "tools"
+            calls.add(tool.name, name)
+    if not parts:
+        return None
+    body = _body(calls, mode == generation_pb2.TOOL_MODE_REQUIRED, "content" in fields)
+    rules = "%llguidance {}\n" + _reasoning_rules(shape, special) + body
+    grammar = Grammar(rules, tuple(parts), fields)
+    if len(json.dumps(grammar.to_list())) > GRAMMAR_BYTES_MAX:
+        field = "tools" if "content" not in fields else FORMAT_FIELD
+        raise BadRequest(f"the schemas and grammars of a request have at most {GRAMMAR_BYTES_MAX:,} bytes", field=field)
+    return grammar
+
+
+def _callable_tools(chat: generation_pb2.Chat) -> Sequence[generation_pb2.Tool]:
+    """The tools that may be called."""
+    choice = chat.tool_choice
+    if choice.mode == generation_pb2.TOOL_MODE_REQUIRED and choice.name:
+        return [tool for tool in chat.tools if tool.name == choice.name]
+    return chat.tools
+
+
+class _Calls:
+    """The rules of calls in one model's format."""
+
+    def __init__(self, shape: ReplyShape, special: Mapping[int, str]) -> None:
+        self._shape = shape
+        self._marks = {text: f"<[{token}]>" for token, text in special.items()}
+        self._calls: list[str] = []
+
+    def add(self, tool: str, arguments: str) -> None:
+        """A tool and the part that its arguments are."""
+        calls = self._shape.calls
+        if calls is CallFormat.MISTRAL_ARGS:
+            head = f"{_text(tool)} {self._mark(ARGUMENTS_MARK)}"
+            self._calls.append(f"{head} @{arguments}")
+        else:
+            key = "parameters" if calls is CallFormat.LLAMA else "arguments"
+            head = _text(f'{{"name": {json.dumps(tool)}, "{key}": ')
+            self._calls.append(f'{head} @{arguments} "}}"')
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a tool to call."""
+        return bool(self._calls)
+
+    def rules(self) -> str:
+        """`calls`: one or more, with their marks; `called`: behind the first mark."""
+        calls, mark = self._shape.calls, self._mark(self._shape.calls.mark if self._shape.calls else "")
+        one = "\n    | ".join(self._calls)
+        is_single = self._shape.calls_max == 1
+        if calls is CallFormat.HERMES:
+            called = f'"\\n" call "\\n" {self._mark(HERMES_CLOSE)}'
+            more = "" if is_single else f" (BLANK {mark} called_one)*"
+        elif calls is CallFormat.LLAMA:
+            called, more = "call", "" if is_single else ' ("; " call)*'
+        elif calls is CallFormat.MISTRAL_LIST:
+            listed = "call" if is_single else 'call (", " call)*'
+            called, more = f'"[" {listed} "]"', ""
+        else:
+            called, more = "call", "" if is_single else f" ({mark} call)*"
+        first = "" if calls is CallFormat.LLAMA else f"{mark} "
+        return f"call: {one}\ncalled_one: {called}\ncalled: called_one{more}\ncalls: {first}called\n"
+
+    def free_rules(self) -> str:
+        """`free`: any text, in which the mark of a call is followed by calls and nothing else."""
+        if self._shape.calls is CallFormat.LLAMA:
+            bare = '"" | FREE' if not (tag := self._marks.get(self._shape.calls.mark)) else f'"" | FREE | {tag} called'
+            return f"free: calls | {bare}\nFREE: /[^{{](.|\\n)*/\n"
+        mark = self._shape.calls.mark if self._shape.calls else ""
+        if mark in self._marks:
+            return f"free: TEXT ({self._marks[mark]} called BLANK)?\n"
+        return f"free: TEXT | before called BLANK\nbefore[lazy]: TEXT {_text(mark)}\n"
+
+    def _mark(self, text: str) -> str:
+        return self._marks.get(text, _text(text))
+
+
+def _body(calls: _Calls, must_call: bool, has_content: bool) -> str:
+    """The rules behind the reasoning."""
+    rules = "TEXT: /(.|\\n)*/\n" + f"BLANK: /[ \\t\\r\\n]{{0,{_BLANKS_MAX}}}/\n"
+    if not calls.any:
+        return rules + "body: @content\n"
+    rules += calls.rules()
+    if must_call:
+        return rules + "body: calls\n"
+    if has_content:
+        return rules + "body: calls | @content\n"
+    return rules + calls.free_rules() + "body: free\n"
+
+
+def _reasoning_rules(shape: ReplyShape, special: Mapping[int, str]) -> str:
+    """`start`: the reasoning that goes on or may begin, then `body`."""
+    marks = shape.reasoning
+    if marks is None or not (shape.is_reasoning or shape.may_reason):
+        return "start: body\n"
+    ids = {text: f"<[{token}]>" for token, text in special.items()}
+    if marks.close in ids:
+        rules = f"reasoned: TEXT {ids[marks.close]}\n"
+    else:
+        rules = f"reasoned[lazy]: TEXT {_text(marks.close)}\n"
+    if shape.is_reasoning:
+        return rules + "start: reasoned BLANK body\n"
+    if marks.open in ids:
+        return rules + f"start: ({ids[marks.open]} reasoned BLANK)? body\n"
+    return rules + f"begun[lazy]: BLANK {_text(marks.open)}\nstart: (begun reasoned BLANK)? body\n"
+
+
+def _content(constraint: generation_pb2.Constraint) -> dict[str, Any]:
+    """What the content is to be, as a grammar of its own. Raises BadRequest."""
+    kind = constraint.WhichOneof("kind")
+    if kind == "json_object":
+        return {"json_schema": {"type": "object", "x-guidance": _NO_BLANKS}}
+    if kind == "json_schema":
+        schema = _schema_of(constraint.json_schema)
+        _check_schema(schema, FORMAT_FIELD)
+        is_strict = constraint.strict
+        options = {**_NO_BLANKS, "lenient": not is_strict, "coerce_one_of": not is_strict}
+        return {"json_schema": {**schema, "x-guidance": options}}
+    if kind == "regex":
+        check_regex(constraint.regex, FORMAT_FIELD)
+        return {"lark_grammar": f"start: /{_escaped_slashes(constraint.regex)}/"}
+    if kind == "grammar":
+        if not constraint.grammar.strip():
+            raise BadRequest("the grammar is empty", field=FORMAT_FIELD)
+        return {"lark_grammar": constraint.grammar}
+    if kind == "choices":
+        texts = constraint.choices.texts
+        if not texts or not all(texts) or len(texts) > CHOICES_MAX:
+            raise BadRequest(f"choices are 1 to {CHOICES_MAX} texts, none of them empty", field=FORMAT_FIELD)
+        return {"lark_grammar": "start: " + " | ".join(map(_text, texts))}
+    raise BadRequest("a constraint says nothing", field=FORMAT_FIELD)
+
+
+def _schema_of(text: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the JSON schema cannot be read: {error}", field=FORMAT_FIELD) from None
+    if not isinstance(schema, dict):
+        raise BadRequest("the JSON schema is no object", field=FORMAT_FIELD)
+    return schema
+
+
+def _check_schema(schema: Mapping[str, Any], field: str) -> None:
+    """Raises BadRequest for one that is too deep, refers elsewhere, or has a pattern that is no regex."""
+    waiting: list[tuple[Any, int]] = [(schema, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > DEPTH_MAX:
+            raise BadRequest(f"a JSON schema is nested deeper than {DEPTH_MAX}", field=field)
+        if isinstance(value, list):
+            waiting += [(each, depth + 1) for each in value]
+        elif isinstance(value, Mapping):
+            reference, pattern = value.get("$ref"), value.get("pattern")
+            if isinstance(reference, str) and not reference.startswith("#"):
+                raise BadRequest(f"$ref {reference[:80]!r} is not in the schema; nothing is fetched", field=field)
+            if isinstance(pattern, str):
+                check_regex(pattern, field)
+            waiting += [(each, depth + 1) for each in value.values()]
+
+
+def check_regex(regex: str, field: str) -> None:
+    """Raises BadRequest for an empty or overlong one, and for a repetition of a repetition ("foo**").
+
+    The library takes that as it is written; whoever writes it has made a mistake, and other engines say so.
+    """
+    if not regex or len(regex) > REGEX_CHARS_MAX:
+        raise BadRequest(f"a regular expression has 1 to {REGEX_CHARS_MAX:,} characters", field=field)
+    before, count = "", 0  # repetitions that stand before; a second one may only be the "?" of a lazy one
+    for token in _REGEX_TOKEN.findall(regex):
+        is_repetition = token in ("*", "+", "?") or _COUNTED.fullmatch(token) is not None
+        count = count + 1 if is_repetition else 0
+        if count > 2 or (count == 2 and token != "?"):
+            raise BadRequest(f"the regular expression repeats a repetition: {before}{token}", field=field)
+        before = token
+
+
+def _escaped_slashes(regex: str) -> str:
+    """As Lark writes regexes, between slashes on one line."""
+    parts, is_escaped = [], False
+    for letter in regex:
+        if letter == "/" and not is_escaped:
+            parts.append("\\/")
+        elif letter == "\n":
+            parts.append("n" if is_escaped else "\\n")
+        else:
+            parts.append(letter)
+        is_escaped = letter == "\\" and not is_escaped
+    return "".join(parts)
+
+
+def _call_options(is_strict: bool) -> dict[str, Any]:
+    """Arguments are spelled as templates spell calls, with blanks behind commas and colons."""
+    return {
+        **_NO_BLANKS,
+        "item_separator": ", ",
+        "key_separator": ": ",
+        "lenient": not is_strict,
+        "coerce_one_of": not is_strict,
+    }
+
+
+def _text(text: str) -> str:
+    """A text as Lark quotes it."""
+    return json.dumps(text, ensure_ascii=False)
