@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from silentswarm.core.v1.token_set_pb2 import TokenSet
 from swarm_core.errors import BadFrame
-from swarm_wire.token_sets import check_token_set, mask_of, token_set
+from swarm_wire.token_sets import mask_of, token_set
 
 
 def allowed_of(ids, vocabulary_size: int) -> np.ndarray:
@@ -67,18 +67,16 @@ def test_ids_of_large_vocabularies_take_no_more_than_their_shortest_form(ids, is
     ],
 )
 def test_a_set_that_lies_about_a_vocabulary_of_ten_is_a_bad_frame(lie):
-    for use in (check_token_set, mask_of):
-        with pytest.raises(BadFrame):
-            use(lie, 10)
+    with pytest.raises(BadFrame):
+        mask_of(lie, 10)
 
 
-@pytest.mark.parametrize("vocabulary_size", [2**19, 2**30])
-def test_a_long_list_that_lies_takes_no_memory(vocabulary_size):
-    lie = TokenSet(all_but=TokenSet.IdList(ids=[*range(2**20), 5]))
+def test_a_list_of_more_tokens_than_there_are_takes_no_memory():
+    lie = TokenSet(all_but=TokenSet.IdList(ids=range(2**20)))
     tracemalloc.start()
     try:
         with pytest.raises(BadFrame):
-            mask_of(lie, vocabulary_size)
+            mask_of(lie, 2**19)
         taken_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
