@@ -23,6 +23,7 @@ _PARAMS = {
     "chat.tools": "tools",
     "chat.messages": "messages",
 }
+_PATHS = ("chat.tools", "chat.messages")  # where what stands behind the name is OpenAI's too
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,16 @@ class Asked:
     params: Mapping[str, str]
 
 
-def problem_for(error: SwarmError | HttpProblem, params: Mapping[str, str]) -> Problem:
-    """A failure in HTTP's words, `param` in those of the endpoint."""
-    if isinstance(error, HttpProblem):
-        return error.problem
-    problem = problem_of(error)
-    if problem.param is None:
-        return problem
-    known = {**_PARAMS, **params}
-    for name, told in known.items():
-        if problem.param == name or problem.param.startswith((f"{name}.", f"{name}[")):
-            return replace(problem, param=told + problem.param[len(name) :] if name != "constraint" else told)
-    return problem
+def problem_in(error: SwarmError | HttpProblem) -> Problem:
+    """A failure as a client sees it."""
+    return error.problem if isinstance(error, HttpProblem) else problem_of(error)
+
+
+def in_words_of(error: SwarmError | HttpProblem, params: Mapping[str, str]) -> SwarmError | HttpProblem:
+    """The failure, its `param` by the name the endpoint has for it. params: names of the swarm's -> the endpoint's."""
+    problem = problem_in(error)
+    for name, told in {**_PARAMS, **params}.items():
+        if problem.param is not None and (problem.param == name or problem.param.startswith((f"{name}.", f"{name}["))):
+            rest = problem.param[len(name) :] if name in _PATHS else ""
+            return HttpProblem(replace(problem, param=told + rest))
+    return error

@@ -16,21 +16,21 @@ Pieces = AsyncGenerator[Piece, None]
 
 
 async def deliver_whole(pieces: Pieces, headers: Mapping[str, str]) -> web.Response:
-    """The reply as one document. Raises HttpProblem."""
+    """The reply as one document. Raises SwarmError, HttpProblem."""
     body = bytearray()
     async with aclosing(pieces):
         try:
             async for piece in pieces:
                 body += piece.frames
         except ReplyBroke as broke:
-            raise broke.problem from None
+            raise broke.error from None
     return web.Response(body=bytes(body), headers=headers, content_type="application/json")
 
 
 async def deliver_stream(
     request: web.Request, pieces: Pieces, headers: Mapping[str, str], config: GatewayConfig, metrics: GatewayMetrics
 ) -> web.StreamResponse:
-    """The reply as it comes. Raises HttpProblem until something was sent.
+    """The reply as it comes. Raises SwarmError and HttpProblem until something was sent.
 
     Nothing is sent before there is something of the reply, so that a failure is a plain 4xx or 5xx; but a silence that
     lasts longer than the reader and the proxies between should endure opens the stream.
@@ -44,7 +44,7 @@ async def deliver_stream(
                     await _relay(stream, pieces, metrics)
                 except ReplyBroke as broke:
                     if not stream.is_open:
-                        raise broke.problem from None
+                        raise broke.error from None
                     await stream.send_framed(broke.last_words)
                     await stream.close()
     except ReaderGone as gone:

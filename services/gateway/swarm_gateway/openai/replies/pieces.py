@@ -9,7 +9,7 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_gateway.metrics import ReplyMeter
-from swarm_gateway.openai.replies.asked import Asked, Event, Wording, problem_for
+from swarm_gateway.openai.replies.asked import Asked, Event, Wording, in_words_of, problem_in
 from swarm_gateway.problems import HttpProblem
 from swarm_gateway.sse import KEEP_ALIVE
 
@@ -24,11 +24,11 @@ class Piece(NamedTuple):
 
 
 class ReplyBroke(Exception):
-    """A reply failed. problem: for a reader who was sent nothing. last_words: for one who was."""
+    """A reply failed. error: for a reader who was sent nothing. last_words: for one who was."""
 
-    def __init__(self, problem: HttpProblem, last_words: bytes) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
+    def __init__(self, error: SwarmError | HttpProblem, last_words: bytes) -> None:
+        super().__init__(str(error))
+        self.error = error
         self.last_words = last_words
 
 
@@ -67,9 +67,9 @@ async def reply_pieces(
         meter.done(last)
     except (SwarmError, HttpProblem) as error:
         meter.failed()
-        problem = problem_for(error, asked.params)
         log.warning("reply failed", why=str(error))
-        raise ReplyBroke(HttpProblem(problem), wording.failure(problem)) from None
+        told = in_words_of(error, asked.params)
+        raise ReplyBroke(told, wording.failure(problem_in(told))) from None
     except Exception:
         meter.failed()
         raise

@@ -1,0 +1,1 @@
+"""/v1/completions: plain prompts, without a template."""

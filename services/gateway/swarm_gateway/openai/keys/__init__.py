@@ -1,0 +1,1 @@
+"""Idempotency-Key: one generation for each caller and key, however often it is asked for."""
