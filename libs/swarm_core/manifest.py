@@ -5,15 +5,34 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
+from swarm_core.decoder_config import LAYERS_MAX
 from swarm_core.errors import ServableCorrupt
+from swarm_core.json_bounds import read_json_object
 
 FORMAT = 1
 MANIFEST_NAME = "servable.json"
+MANIFEST_BYTES_MAX = 24 * 2**20  # what TENSORS_MAX take, and less than one message of a transfer
+TENSORS_MAX = 50_000  # a thousand layers of a dozen tensors, four times over
+FILES_MAX = 64
+CONFIG_NAME = "config.json"
+CONFIG_BYTES_MAX = 2**20
+SMALL_FILE_BYTES_MAX = 64 * 2**20  # the largest tokenizer.json in use has 33 MiB
+WEIGHT_BYTES_MAX = 2**60  # of all tensors: sums of it still fit every counter
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TENSOR_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", re.ASCII)
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)  # of a path: printable, never hidden, never ".."
+_PATH_CHARACTERS_MAX = 200
+# What a stage reads. A file of another kind is never asked for: nothing that a library would import or unpickle, and
+# nothing that is named as the cache names what it is still writing.
+_SMALL_FILE_ENDINGS = (".json", ".jinja", ".txt", ".model")
+_WEIGHT_FILE_ENDING = ".safetensors"
+_TEXT_CHARACTERS_MAX = 4096
+_DIMENSIONS_MAX = 8
+_COUNT_MAX = 2**31 - 1
+_SECONDS_MAX = 2**40
 
 
 @dataclass(frozen=True)
@@ -91,26 +110,28 @@ def manifest_sha256(manifest_json: bytes) -> str:
 def manifest_from_json(manifest_json: bytes) -> Manifest:
     """Read a manifest, trusting nothing in it.
 
-    Raises ServableCorrupt when a field is missing or of the wrong kind, a path leaves the servable, a size does not
-    match its shape, or the model is empty.
+    Raises ServableCorrupt when it is longer than MANIFEST_BYTES_MAX, a field is missing or of the wrong kind or beyond
+    its bound, a path leaves the servable or is of a kind no stage reads, a size does not match its shape, or the model
+    is empty or has more layers than tensors.
     """
+    document = read_json_object(manifest_json, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     try:
-        document = json.loads(manifest_json)
         if document.pop("format") != FORMAT:
             raise ServableCorrupt(f"{MANIFEST_NAME} is not of format {FORMAT}")
-        tensors = {name: _tensor(name, entry) for name, entry in document.pop("tensors").items()}
-        files = {name: _file(name, entry) for name, entry in document.pop("files").items()}
-        numbers = ("layer_count", "hidden_size", "vocabulary_size", "kv_heads", "head_dim", "context_tokens_max")
+        tensors = {_tensor_name(name): _tensor(name, entry) for name, entry in document.pop("tensors").items()}
+        files = {_small_file_name(name): _file(name, entry) for name, entry in document.pop("files").items()}
+        numbers = ("hidden_size", "vocabulary_size", "kv_heads", "head_dim", "context_tokens_max")
         manifest = Manifest(
             tensors=tensors,
             files=files,
             model_id=_text(document, "model_id"),
             model_type=_text(document, "model_type"),
-            tied_embeddings=bool(document["tied_embeddings"]),
-            source=str(document.get("source", "")),
-            created_s=int(document.get("created_s", 0)),
+            tied_embeddings=_flag(document, "tied_embeddings"),
+            source=_text(document, "source", default=""),
+            created_s=_count(document, "created_s", _SECONDS_MAX, default=0),
             extra=dict(document.get("extra") or {}),
-            **{name: _count(document, name) for name in numbers},
+            layer_count=_count(document, "layer_count", LAYERS_MAX),
+            **{name: _count(document, name, _COUNT_MAX) for name in numbers},
         )
     except ServableCorrupt:
         raise
@@ -118,19 +139,53 @@ def manifest_from_json(manifest_json: bytes) -> Manifest:
         raise ServableCorrupt(f"{MANIFEST_NAME} cannot be read: {type(error).__name__}: {error}") from error
     if not manifest.layer_count or not tensors:
         raise ServableCorrupt(f"{MANIFEST_NAME} describes no layers or no tensors")
+    if len(tensors) > TENSORS_MAX or len(files) > FILES_MAX or manifest.layer_count > len(tensors):
+        raise ServableCorrupt(
+            f"{MANIFEST_NAME} has {manifest.layer_count} layers, {len(tensors)} tensors and {len(files)} files; at "
+            f"most {LAYERS_MAX}, {TENSORS_MAX} and {FILES_MAX}, and a tensor for each layer"
+        )
+    if manifest.weight_bytes > WEIGHT_BYTES_MAX:
+        raise ServableCorrupt(f"{MANIFEST_NAME} has {manifest.weight_bytes} bytes of weights")
     return manifest
 
 
 def check_relative_path(path: str) -> str:
-    """A path that stays inside its folder, as given. Raises ServableCorrupt."""
-    pure = PurePosixPath(path)
-    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
-        raise ServableCorrupt(f"path {path!r} leaves the servable")
+    """A path that stays inside its folder on every file system, as given: plain parts, none hidden, 200 letters.
+
+    Raises ServableCorrupt.
+    """
+    if len(path) > _PATH_CHARACTERS_MAX or not all(map(_PART.fullmatch, path.split("/"))):
+        raise ServableCorrupt(f"path {path[:_PATH_CHARACTERS_MAX]!r} leaves the servable, or is not a plain name")
     return path
 
 
+def is_tensor_name(name: str) -> bool:
+    """Whether a tensor may be called so: at most 200 plain letters, digits and . _ -"""
+    return _TENSOR_NAME.fullmatch(name) is not None
+
+
+def small_file_bytes_max(name: str) -> int:
+    """How large a small file of a servable may be, in bytes."""
+    return CONFIG_BYTES_MAX if name == CONFIG_NAME else SMALL_FILE_BYTES_MAX
+
+
+def _tensor_name(name: str) -> str:
+    if not is_tensor_name(name):
+        raise ServableCorrupt(f"{MANIFEST_NAME}: {name[:200]!r} is not a tensor's name")
+    return name
+
+
+def _small_file_name(name: str) -> str:
+    check_relative_path(name)
+    if not name.endswith(_SMALL_FILE_ENDINGS) or name == MANIFEST_NAME:
+        raise ServableCorrupt(f"{MANIFEST_NAME}: {name!r} is no file a stage reads ({', '.join(_SMALL_FILE_ENDINGS)})")
+    return name
+
+
 def _tensor(name: str, entry: Any) -> TensorEntry:
-    shape = tuple(int(extent) for extent in entry["shape"])
+    shape = tuple(entry["shape"])
+    if len(shape) > _DIMENSIONS_MAX or not all(map(_is_extent, shape)):
+        raise ServableCorrupt(f"tensor {name} has a shape that is not up to {_DIMENSIONS_MAX} counts")
     tensor = TensorEntry(
         file=check_relative_path(entry["file"]),
         begin=_count(entry, "begin"),
@@ -139,35 +194,49 @@ def _tensor(name: str, entry: Any) -> TensorEntry:
         shape=shape,
         sha256=_sha256(entry),
     )
+    if not tensor.file.endswith(_WEIGHT_FILE_ENDING):
+        raise ServableCorrupt(f"tensor {name} is in {tensor.file!r}, not a {_WEIGHT_FILE_ENDING} file")
     if tensor.dtype not in DTYPE_BYTES:
-        raise ServableCorrupt(f"tensor {name} has dtype {tensor.dtype!r}, which is not served")
+        raise ServableCorrupt(f"tensor {name} has dtype {tensor.dtype[:20]!r}, which is not served")
     expected_bytes = tensor.element_count * DTYPE_BYTES[tensor.dtype]
-    if any(extent < 0 for extent in shape) or expected_bytes != tensor.size_bytes:
+    if expected_bytes != tensor.size_bytes:
         raise ServableCorrupt(f"tensor {name}: shape {list(shape)} of {tensor.dtype} is not {tensor.size_bytes} bytes")
     return tensor
 
 
 def _file(name: str, entry: Any) -> FileEntry:
-    check_relative_path(name)
-    return FileEntry(size_bytes=_count(entry, "size_bytes"), sha256=_sha256(entry))
+    return FileEntry(size_bytes=_count(entry, "size_bytes", small_file_bytes_max(name)), sha256=_sha256(entry))
 
 
-def _count(document: Any, name: str) -> int:
-    number = document[name]
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {number!r}, not a count")
+def _is_extent(extent: Any) -> bool:
+    return isinstance(extent, int) and not isinstance(extent, bool) and 0 <= extent < 2**63
+
+
+def _count(document: Any, name: str, most: int = 2**63 - 1, default: int | None = None) -> int:
+    number = document.get(name, default)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
+        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {str(number)[:40]}, not a count up to {most}")
     return number
 
 
-def _text(document: Any, name: str) -> str:
-    text = document[name]
-    if not isinstance(text, str) or not text:
-        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {text!r}, not a text")
+def _flag(document: Any, name: str) -> bool:
+    flag = document[name]
+    if not isinstance(flag, bool):
+        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {str(flag)[:40]}, neither true nor false")
+    return flag
+
+
+def _text(document: Any, name: str, default: str | None = None) -> str:
+    """A text without what cannot be sent (halves of a character) or would speak to a terminal. An empty one is none."""
+    text = document.get(name, default)
+    is_text = isinstance(text, str) and (text or default is not None) and len(text) <= _TEXT_CHARACTERS_MAX
+    if not is_text or not text.isprintable():
+        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {str(text)[:100]!r}, not a text")
     return text
 
 
 def _sha256(entry: Any) -> str:
     digest = entry["sha256"]
-    if not isinstance(digest, str) or not _SHA256.match(digest):
-        raise ServableCorrupt(f"{MANIFEST_NAME}: {digest!r} is not a SHA-256")
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        raise ServableCorrupt(f"{MANIFEST_NAME}: {str(digest)[:100]!r} is not a SHA-256")
     return digest

@@ -9,7 +9,8 @@ from swarm_core.manifest import Manifest
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
-_LAYER = re.compile(r"^model\.layers\.(\d+)\.")
+_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.", re.ASCII)
+_NAMED_MAX = 8  # of what is missing, in a message
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,12 @@ def slice_tensors(manifest: Manifest, layers: LayerRange) -> list[str]:
     """Names of the tensors a stage needs, in the manifest's order.
 
     The last stage of a model with tied embeddings needs the embeddings as its head.
-    Raises ServableCorrupt when one that must exist is missing.
+    Raises ServableCorrupt when one that must exist is missing, whatever number of layers is claimed.
     """
+    asked = layers.layer_stop - layers.layer_start
+    if asked > len(manifest.tensors):
+        raise ServableCorrupt(f"model {manifest.model_id} has {len(manifest.tensors)} tensors for {asked} layers")
+    ends = _ends(manifest, layers)
     wanted: list[str] = []
     seen_layers: set[int] = set()
     for tensor in manifest.tensors:
@@ -51,13 +56,14 @@ def slice_tensors(manifest: Manifest, layers: LayerRange) -> list[str]:
             if layers.layer_start <= layer < layers.layer_stop:
                 wanted.append(tensor)
                 seen_layers.add(layer)
-        elif tensor in _ends(manifest, layers):
+        elif tensor in ends:
             wanted.append(tensor)
     missing = set(range(layers.layer_start, layers.layer_stop)) - seen_layers
-    missing_ends = _ends(manifest, layers) - set(wanted)
+    missing_ends = ends - set(wanted)
     if missing or missing_ends:
         lacking = [f"layer {layer}" for layer in sorted(missing)] + sorted(missing_ends)
-        raise ServableCorrupt(f"model {manifest.model_id} lacks {', '.join(lacking)}")
+        more = f" and {len(lacking) - _NAMED_MAX} more" if len(lacking) > _NAMED_MAX else ""
+        raise ServableCorrupt(f"model {manifest.model_id} lacks {', '.join(lacking[:_NAMED_MAX])}{more}")
     return wanted
 
 

@@ -90,9 +90,9 @@ def _endless_number(folder: Path) -> None:
         (_grow_config, "config.json has .* bytes instead of"),
         (_drop_config, "lists no config.json"),
         (_lose_manifest, "must be imported first"),
-        (_break_manifest, "servable.json cannot be read"),
+        (_break_manifest, "servable.json is not JSON"),
         (_link_out, "tokenizer.json is not a file of the servable"),
-        (_endless_number, "cannot be read"),
+        (_endless_number, "created_s is inf, not a count"),
     ],
 )
 def test_a_damaged_servable_is_listed_with_its_reason_beside_the_good_one(

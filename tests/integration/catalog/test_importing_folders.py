@@ -179,7 +179,7 @@ async def test_rotary_tables_are_left_out(root: Path, tmp_path: Path):
         ({"model_type": "mamba"}, "'mamba' is not served; served are .*llama, mistral"),
         ({"auto_map": {"AutoModel": "modeling_x.X"}}, "brings its own code"),
         ({"quantization_config": {"quant_method": "gptq"}}, r"already quantised \(gptq\)"),
-        ({"num_hidden_layers": "two"}, "num_hidden_layers is two, not a count"),
+        ({"num_hidden_layers": "two"}, "num_hidden_layers is two, not a whole number"),
         ({"hidden_size": None}, "hidden_size is None, not a count"),
         ({"vocab_size": 25}, r"embed_tokens.weight is \[24, 8\], config.json promises \[25, 8\]"),
         ({"num_hidden_layers": 3}, "lacks layer 2"),

@@ -9,16 +9,26 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from swarm_core.errors import Cancelled, DiskFull
-from swarm_core.manifest import MANIFEST_NAME, FileEntry, Manifest, TensorEntry, manifest_to_json
+from swarm_core.errors import Cancelled, DiskFull, ServableCorrupt
+from swarm_core.manifest import (
+    CONFIG_NAME,
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    TensorEntry,
+    manifest_from_json,
+    manifest_to_json,
+)
 from swarm_core.slices import LayerRange, slice_tensors
 
-from swarm_leader.catalog.checkpoint import GENERATION_NAME, Checkpoint
+from swarm_leader.catalog.checkpoint import GENERATION_NAME, Checkpoint, read_named
 from swarm_leader.catalog.config_json import drop_private, parse_json_object
-from swarm_leader.catalog.disk import CONFIG_NAME
+from swarm_leader.catalog.files import open_plain
+from swarm_leader.catalog.header import read_header
 
 Report = Callable[[str, int, int], None]
 _BLOCK_BYTES = 4 * 2**20
+_SOURCE_CHARACTERS_MAX = 2000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -34,13 +44,15 @@ def assemble(
 ) -> Manifest:
     """Make and fill `folder`; everything is on the disk when it returns. extra: what the manifest notes of the source.
 
-    Raises DiskFull with the numbers, Cancelled soon after `stop` is set, ServableCorrupt when a layer is missing.
+    Raises DiskFull with the numbers, Cancelled soon after `stop` is set, ServableCorrupt when a layer is missing, or a
+    file of the checkpoint is not what it was when it was looked at.
     """
     files = {weight.file: weight.path for weight in checkpoint.weights.values()}
     folder.mkdir()
     check_space(folder, files.values())
     (folder / "base").mkdir()
     _place_weights(files, folder / "base", report, stop)
+    _check_placed(checkpoint, folder / "base")
     entries = _hash_tensors(checkpoint, folder, report, stop)
     config = checkpoint.config
     manifest = Manifest(
@@ -55,12 +67,15 @@ def assemble(
         context_tokens_max=config.context_tokens_max,
         tensors=entries,
         files=_write_small_files(checkpoint, folder),
-        source=source,
+        source="".join(letter if letter.isprintable() else "?" for letter in source[:_SOURCE_CHARACTERS_MAX]),
         created_s=created_s,
         extra={**extra, "attention_heads": config.attention_heads},
     )
     slice_tensors(manifest, LayerRange(0, config.layer_count, config.layer_count))
-    _write(folder / MANIFEST_NAME, manifest_to_json(manifest))
+    checkpoint.check_unchanged()
+    manifest_json = manifest_to_json(manifest)
+    manifest_from_json(manifest_json)  # nothing is published that could not be read again
+    _write(folder / MANIFEST_NAME, manifest_json)
     for place in (folder / "base", folder / "tokenizer", folder):
         sync(place)
     return manifest
@@ -90,7 +105,7 @@ def copy_file(source: Path, target: Path, on_bytes: Callable[[int], None], stop:
     """Copy and fsync. Raises DiskFull with the numbers when there is no room."""
     copied_bytes = 0
     try:
-        with source.open("rb") as reader, target.open("wb") as writer:
+        with open_plain(source) as reader, target.open("wb") as writer:
             while block := reader.read(_BLOCK_BYTES):
                 _check_stop(stop)
                 writer.write(block)
@@ -107,7 +122,7 @@ def copy_file(source: Path, target: Path, on_bytes: Callable[[int], None], stop:
 
 def sync(path: Path) -> None:
     """Make a file, or the names in a folder, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
     finally:
@@ -119,7 +134,7 @@ def _place_weights(files: dict[str, Path], base: Path, report: Report, stop: thr
     copies: list[tuple[Path, Path]] = []
     for file, path in files.items():
         try:
-            os.link(path, base / file)
+            os.link(path, base / file, follow_symlinks=False)
             sync(base / file)
         except OSError:  # another file system, or one that has no links
             copies.append((path, base / file))
@@ -134,6 +149,20 @@ def _place_weights(files: dict[str, Path], base: Path, report: Report, stop: thr
     for path, target in copies:
         target.unlink(missing_ok=True)
         copy_file(path, target, on_bytes, stop)
+
+
+def _check_placed(checkpoint: Checkpoint, base: Path) -> None:
+    """What was placed has the header that was looked at: the file may have been replaced in between."""
+    spans: dict[str, set[object]] = {}
+    for weight in checkpoint.weights.values():
+        spans.setdefault(weight.file, set()).add(weight.span)
+    for file, seen in spans.items():
+        try:
+            is_same = seen <= set(read_header(base / file).values())
+        except (ServableCorrupt, OSError):
+            is_same = False
+        if not is_same:
+            raise ServableCorrupt(f"{file} was replaced while it was imported; import it again")
 
 
 def _hash_tensors(
@@ -166,10 +195,10 @@ def _write_small_files(checkpoint: Checkpoint, folder: Path) -> dict[str, FileEn
     """config.json and generation_config.json without private keys, the tokenizer as it is."""
     contents = {CONFIG_NAME: _document(checkpoint.config.document)}
     if checkpoint.generation is not None:
-        generation = parse_json_object(checkpoint.generation.read_bytes(), GENERATION_NAME)
+        generation = parse_json_object(read_named(checkpoint.generation, GENERATION_NAME), GENERATION_NAME)
         contents[GENERATION_NAME] = _document(drop_private(generation))
     for name, path in checkpoint.tokenizer.items():
-        contents[f"tokenizer/{name}"] = path.read_bytes()
+        contents[f"tokenizer/{name}"] = read_named(path, name)
     (folder / "tokenizer").mkdir()
     for name, content in contents.items():
         _write(folder / name, content)

@@ -1,19 +1,22 @@
 """A checkpoint's config.json: what it says about the model, and whether that is served. Pure."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from swarm_core.decoder_config import known_keys
 from swarm_core.errors import BadRequest, ServableCorrupt
-from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
+from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES, other_architecture
+from swarm_core.json_bounds import read_json_object
+from swarm_core.manifest import CONFIG_BYTES_MAX
 
 _COUNT_MAX = 2**31 - 1
+_JSON_BYTES_MAX = 16 * 2**20  # tokenizer_config.json with thousands of added tokens has 1.2 MB
 _LENGTH_DEPENDENT_ROPES = {"longrope", "su"}
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The numbers the leader plans with, and the whole document as it is served."""
+    """The numbers the leader plans with, and the document as it is served."""
 
     model_type: str
     layer_count: int
@@ -28,16 +31,17 @@ class ModelConfig:
 
 
 def parse_config(raw: bytes, source: str = "the checkpoint") -> ModelConfig:
-    """Read config.json. Keys that start with "_" are dropped: they name the machine it came from.
+    """Read config.json. Only the keys a decoder is built from are kept, each within its range.
 
     source: what was asked to be imported, for the refusal of a file that names no family. Raises BadRequest for a model
     that is not served (family, own code, quantised already) and ServableCorrupt for one that cannot be understood.
     """
-    document = drop_private(parse_json_object(raw, "config.json"))
+    document = read_json_object(raw, "config.json", CONFIG_BYTES_MAX)
     model_type = document.get("model_type")
     if not isinstance(model_type, str):
         raise BadRequest(f"config.json of {source} names no model_type", field="source")
     _check_served(model_type, document)
+    document = known_keys(document)
     family = FAMILIES[model_type]
     hidden_size = _count(document, "hidden_size")
     heads = _count(document, "num_attention_heads")
@@ -56,14 +60,8 @@ def parse_config(raw: bytes, source: str = "the checkpoint") -> ModelConfig:
 
 
 def parse_json_object(raw: bytes, name: str) -> dict[str, Any]:
-    """A JSON object. Raises ServableCorrupt naming the file."""
-    try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ServableCorrupt(f"{name} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ServableCorrupt(f"{name} is not a JSON object")
-    return document
+    """A JSON object of at most 16 MiB. Raises ServableCorrupt naming the file."""
+    return read_json_object(raw, name, _JSON_BYTES_MAX)
 
 
 def drop_private(document: dict[str, Any]) -> dict[str, Any]:
@@ -89,6 +87,13 @@ def _check_served(model_type: str, document: dict[str, Any]) -> None:
             model_type=model_type[:100],
         )
     check_no_own_code(document, "config.json")
+    other = other_architecture(document)
+    if other is not None:
+        raise BadRequest(
+            f"the checkpoint is a {other!r}; of type {model_type}, {FAMILIES[model_type].architecture}ForCausalLM is "
+            "served",
+            field="source",
+        )
     quantization = document.get("quantization_config")
     if quantization:
         method = quantization.get("quant_method", "?") if isinstance(quantization, dict) else "?"

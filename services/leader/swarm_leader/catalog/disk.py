@@ -11,14 +11,17 @@ from pathlib import Path
 
 import structlog
 from swarm_core.errors import ModelNotFound, ServableCorrupt, SwarmError
-from swarm_core.manifest import MANIFEST_NAME, Manifest, manifest_from_json, manifest_sha256
+from swarm_core.manifest import (
+    CONFIG_NAME,
+    MANIFEST_BYTES_MAX,
+    MANIFEST_NAME,
+    Manifest,
+    manifest_from_json,
+    manifest_sha256,
+)
 
+from swarm_leader.catalog.files import open_descriptor, read_small
 from swarm_leader.catalog.names import model_id_of
-
-CONFIG_NAME = "config.json"
-MANIFEST_BYTES_MAX = 64 * 2**20  # a thousand layers of a hundred tensors need 40
-CONFIG_BYTES_MAX = 2**20
-SMALL_FILE_BYTES_MAX = 64 * 2**20  # the largest tokenizer.json in use has 33 MiB
 
 log = structlog.get_logger()
 
@@ -145,9 +148,7 @@ def read_servable(folder: Path, model_id: str, known: Servable | None = None) ->
 
 
 def _read(folder: Path, path: Path, stamp: tuple[int, int, int]) -> Servable:
-    if stamp[1] > MANIFEST_BYTES_MAX:
-        raise ServableCorrupt(f"{MANIFEST_NAME} has {stamp[1]} bytes, more than {MANIFEST_BYTES_MAX}")
-    raw = path.read_bytes()
+    raw = read_small(path, MANIFEST_BYTES_MAX)
     return Servable(folder, manifest_from_json(raw), raw, manifest_sha256(raw), stamp)
 
 
@@ -156,9 +157,6 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
     if CONFIG_NAME not in manifest.files:
         raise ServableCorrupt(f"{MANIFEST_NAME} lists no {CONFIG_NAME}")
     for name, entry in manifest.files.items():
-        bytes_max = CONFIG_BYTES_MAX if name == CONFIG_NAME else SMALL_FILE_BYTES_MAX
-        if entry.size_bytes > bytes_max:
-            raise ServableCorrupt(f"{name} has {entry.size_bytes} bytes, more than {bytes_max}")
         size_bytes = find_file(folder, name).stat().st_size
         if size_bytes != entry.size_bytes:
             raise ServableCorrupt(f"{name} has {size_bytes} bytes instead of {entry.size_bytes}")
@@ -174,8 +172,8 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def read_range(path: Path, offset: int, size_bytes: int) -> bytes:
-    """Exactly these bytes of a file. Raises ServableCorrupt when the file ends before."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Exactly these bytes of a file. Raises ServableCorrupt when it ends before, or has become something else."""
+    descriptor = open_descriptor(path)
     try:
         parts = []
         while size_bytes:

@@ -1,6 +1,5 @@
 """The header of a safetensors file, checked against the file before anything in it is believed. Reads no tensor."""
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from swarm_core.errors import ServableCorrupt
+from swarm_core.json_bounds import read_json_object
 from swarm_core.manifest import DTYPE_BYTES
 
-HEADER_BYTES_MAX = 100_000_000  # the bound of the safetensors library
+from swarm_leader.catalog.files import open_plain
+
+HEADER_BYTES_MAX = 16 * 2**20  # room for 100 000 tensors; the library's own bound, 100 MB, takes a GB to parse
 _DIMENSIONS_MAX = 8
 _LENGTH_BYTES = 8
 
@@ -28,16 +30,17 @@ class TensorSpan:
 def read_header(path: Path) -> dict[str, TensorSpan]:
     """Every tensor of a file by name. Reads the header only.
 
-    Raises ServableCorrupt when the header is longer than the file or than 100 MB, is not what the format says, or has
-    a range outside the file, over another range, or of another size than its shape and dtype.
+    Raises ServableCorrupt when it is no plain file, the header is longer than the file or than 16 MiB, is not what the
+    format says, or has a range outside the file, over another range, or of another size than its shape and dtype.
     """
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         file_bytes = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        start = file.read(_LENGTH_BYTES)
+        length = int.from_bytes(start, "little")
         if file_bytes < _LENGTH_BYTES or length > min(HEADER_BYTES_MAX, file_bytes - _LENGTH_BYTES):
             raise ServableCorrupt(
                 f"{path.name}: the header claims {length} bytes; the file has {file_bytes}, a header at most "
-                f"{HEADER_BYTES_MAX}"
+                f"{HEADER_BYTES_MAX}{_looks_pickled(start)}"
             )
         raw = file.read(length)
     if len(raw) != length:
@@ -53,21 +56,15 @@ def read_header(path: Path) -> dict[str, TensorSpan]:
 
 def _entries(file: str, raw: bytes) -> dict[str, Any]:
     """The header's JSON object without its metadata."""
-    try:
-        document = json.loads(raw, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
-        raise ServableCorrupt(f"{file}: the header is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ServableCorrupt(f"{file}: the header is not a JSON object")
+    document = read_json_object(raw, f"{file}: the header", HEADER_BYTES_MAX)
     document.pop("__metadata__", None)
     return document
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise ValueError("a name appears twice")
-    return document
+def _looks_pickled(start: bytes) -> str:
+    """A hint for weights that were renamed; only asked once the header makes no sense."""
+    is_pickled = start.startswith(b"PK\x03\x04") or (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05")
+    return "; it looks like pickled weights under another name, which are never read" if is_pickled else ""
 
 
 def _span(file: str, name: str, entry: Any, data_begin: int, data_bytes: int) -> TensorSpan:

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from swarm_core.errors import SwarmError
+from swarm_core.manifest import CONFIG_NAME
 
 from swarm_leader.catalog.checkpoint import INDEX_NAME, SMALL_NAMES, choose_weight_files
 from swarm_leader.catalog.config_json import parse_config
-from swarm_leader.catalog.disk import CONFIG_NAME
 from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE
 
 _REPORT_EVERY_S = 0.3
