@@ -77,6 +77,8 @@ async def serve(config: GatewayConfig) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if certificate:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, certificate.look)
     allow_open_files()
     trust = await leader_trust(config)
     leader = Leader(dial(config.leader, config.body_bytes_max + MESSAGE_OVERHEAD_BYTES, trust), config.leader)

@@ -131,8 +131,8 @@ class Front:
         visitor = await self._doorkeeper.admit(authorizations)
         if not visitor.is_known and self._is_exposed:
             raise PermissionDenied(
-                "this gateway listens beyond its machine while its leader asks for no token, so nobody is let in: make one "
-                "with `swarm tokens create`"
+                "this gateway listens beyond its machine while its leader asks for no token, so nobody is let in: make "
+                "one with `swarm tokens create`"
             )
         credential = authorizations[0] if len(authorizations) == 1 else ""
         request["caller"] = visitor.token_id or caller_of(credential, address, self._caller_secret)
@@ -143,8 +143,8 @@ class Front:
         hosts = request.headers.getall("Host", [])
         if len(hosts) > 1 or (not hosts and request.version >= _HTTP_1_1):
             raise bad_request("a request has exactly one Host header")
-        if request.rel_url.absolute:
-            hosts = [*hosts, request.rel_url.authority]
+        if not request.raw_path.startswith("/") and request.url.authority:
+            hosts = [*hosts, request.url.authority]  # the whole address as the target
         for host in hosts:
             if not self._rules.knows_host(host):
                 words = f"{host[:100]!r} is not a name of this gateway (SWARM_ALLOWED_HOSTS lists more)"

@@ -13,7 +13,6 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",  # replies hold conversations and, once, secrets; static files say otherwise themselves
-    "Server": "silentswarm",
 }
 _READABLE = "x-request-id, x-should-retry, Retry-After, WWW-Authenticate"
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
@@ -25,6 +24,7 @@ def add_safety(headers: CIMultiDict[str]) -> None:
     """What a reply must have and does not say otherwise."""
     for name, value in _SAFE.items():
         headers.setdefault(name, value)
+    headers["Server"] = "silentswarm"  # not the library's versions
 
 
 def add_cross_origin(headers: CIMultiDict[str], origin: str) -> None:

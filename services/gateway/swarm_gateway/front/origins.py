@@ -57,7 +57,8 @@ def door_rules(bind_host: str, allowed_hosts: str, cors_origins: str) -> DoorRul
     """Rules from settings; lists are separated by commas. Raises BadRequest that names the variable."""
     names = {name.strip().lower() for name in allowed_hosts.split(",")} - {""}
     for name in names:
-        if name != ANY and (_HOST.fullmatch(name) is None or ":" in name.partition("]")[2]):
+        parsed = _HOST.fullmatch(name)
+        if name != ANY and (parsed is None or parsed["port"]):
             raise BadRequest(f"SWARM_ALLOWED_HOSTS: {name!r} is not a host name without port", field="allowed_hosts")
     origins = {origin.strip().lower().rstrip("/") for origin in cors_origins.split(",")} - {""}
     for origin in origins:

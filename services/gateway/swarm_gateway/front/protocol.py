@@ -24,6 +24,7 @@ LINE_BYTES_MAX = 8_190  # of a request line
 FIELD_BYTES_MAX = 16_380  # of one header line; unlike LINE_BYTES_MAX, which tells them apart
 HEADERS_MAX = 128
 HEAD_BYTES_MAX = 64 * 2**10
+LINGER_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class GatewayRunner(web.AppRunner):
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_head_bytes", "_head_timer", "_limits", "_payload", "_write_timer")
+    __slots__ = ("_end_timer", "_head_bytes", "_head_timer", "_is_deaf", "_limits", "_payload", "_write_timer")
 
     def __init__(
         self, server: GatewayServer, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, **settings: Any
@@ -85,6 +86,8 @@ class Connection(web.RequestHandler):
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
+        self._is_deaf = False
 
     @property
     def is_idle(self) -> bool:
@@ -105,10 +108,14 @@ class Connection(web.RequestHandler):
         """Nothing is due any more."""
         self._forget_head()
         self._forget_write()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head that is not whole yet."""
+        """Count the bytes of a head that is not whole yet. Deaf, take them off the wire and no more."""
+        if self._is_deaf:
+            return
         was_in_head = self._payload is None or self._payload.is_eof()
         heads = self._request_count
         super().data_received(data)
@@ -133,14 +140,22 @@ class Connection(web.RequestHandler):
         super().resume_writing()
 
     def stop_reading(self) -> None:
-        """End with the reply that comes now; what the client still sends is not read."""
-        self._lingering_time = 0.0
+        """End with the reply that comes now. What the client still sends is thrown away, neither parsed nor unpacked.
+
+        It is taken for LINGER_S all the same: a client that is cut off while it sends never reads its reply.
+        """
+        self._is_deaf = True
+        self._lingering_time = LINGER_S
+        self._resume_transport_reading()
 
     def refuse(self, problem: Problem) -> None:
         """Say it, unless another reply is being written, and end the connection."""
-        if self.transport is not None and self.is_idle:
+        if self.transport is None or not self.is_idle:
+            self.force_close()
+        elif not self._is_deaf:
             self.transport.write(_raw(problem))
-        self.force_close()
+            self.stop_reading()
+            self._end_timer = self._loop.call_later(LINGER_S, self.force_close)
 
     def handle_error(
         self,
@@ -166,6 +181,8 @@ class Connection(web.RequestHandler):
         if isinstance(resp, web.HTTPException):
             resp = error_response(Problem(resp.status, HTTPStatus(resp.status).phrase))
             add_safety(resp.headers)
+        if self._is_deaf:
+            resp.force_close()
         return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **settings: Any) -> None:
