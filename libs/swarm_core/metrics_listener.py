@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from swarm_core.errors import BadRequest
-from swarm_core.listen import check_bind_host, join_host_port, split_host_port
+from swarm_core.listen import is_loopback, join_host_port, split_host_port
 
 VARIABLE = "SWARM_METRICS_LISTEN"
 READ_TIMEOUT_S = 10.0  # Prometheus gives up a scrape after 10 s; a client that says nothing for as long holds no thread
@@ -73,9 +73,16 @@ def check_metrics_listen(listen: str, allow_insecure: bool) -> None:
     if not listen:
         return
     try:
-        check_bind_host(split_host_port(listen)[0], allow_insecure)
+        host, _ = split_host_port(listen)
     except BadRequest as error:
         raise BadRequest(f"{VARIABLE}: {error.message}", field=VARIABLE) from None
+    if is_loopback(host) or allow_insecure:
+        return
+    raise BadRequest(
+        f"{VARIABLE}={listen}: figures are told to whoever asks, in plaintext. Listen on 127.0.0.1 and have them "
+        "fetched on this machine or through a tunnel, or set SWARM_ALLOW_INSECURE=1 if the network is yours alone.",
+        field=VARIABLE,
+    )
 
 
 class _Handler(WSGIRequestHandler):

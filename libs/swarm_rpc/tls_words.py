@@ -40,7 +40,7 @@ def why_unreachable(address: str, trust: Trust | None, setting: str = SETTING) -
         return _certificate_words(address, trust, error, setting)
     except (ssl.SSLError, ConnectionResetError):
         speaks_no_tls = (
-            f"{address} does not speak TLS, and this client does: start the other side with SWARM_TLS=1, or unset "
+            f"{address} does not speak TLS, and this client does: start the other side with SWARM_TLS=1, or remove "
             f"{setting} if it is meant to be reached without"
         )
         return speaks_no_tls if trust is not None else ""

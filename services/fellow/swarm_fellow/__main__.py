@@ -16,8 +16,8 @@ from swarm_core.clock import SystemClock
 from swarm_core.config import describe_variables
 from swarm_core.errors import SwarmError
 from swarm_core.families import SERVED_MODEL_TYPES
+from swarm_core.listen import is_loopback
 from swarm_core.logs import configure_logs
-from swarm_rpc.channel import dial
 from swarm_rpc.limits import FRAME_BYTES_MAX
 
 from swarm_fellow.config import FellowConfig, read_config
@@ -30,10 +30,12 @@ from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.host.address import advertised_host
 from swarm_fellow.host.cache import ModelCache
 from swarm_fellow.host.cache_room import CacheRoom
+from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
 from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.host.identity import StateFolder
+from swarm_fellow.host.leader_door import LeaderDoor
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
 from swarm_fellow.metrics import FellowMetrics, FellowReadings
@@ -53,8 +55,9 @@ def compose(
     host = StageHost(stage_command, state.path, environ)
     limits = StageLimits(config.loaded_models_max, config.idle_unload_s, config.stage_silent_max_s)
     table = StageTable(host, limits, clock, draw)
-    transfer_channel = dial(config.leader, TRANSFER_MESSAGE_BYTES_MAX)
-    transfer = TransferClient(transfer_channel)
+    door = LeaderDoor(config.leader, config.leader_ca, config.join_token, state.path, config.allow_insecure)
+    certificates = NodeCertificates(state.path, clock)
+    transfer = TransferClient(lambda: door.dial(TRANSFER_MESSAGE_BYTES_MAX))
     settings = StageSettings(
         choose_device=hardware.choose_device,
         threads=config.stage_threads or cpu_count(),
@@ -65,6 +68,8 @@ def compose(
         batch_max=max(0, config.batch_max),
         attention=config.attention,
         measure_step_costs=config.step_costs,
+        tls_dir=lambda: certificates.tls_dir,
+        listens_in_tls_alone=not (is_loopback(config.bind_host) or config.allow_insecure),
     )
     notifier = ServiceNotifier(environ)
     room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
@@ -72,7 +77,6 @@ def compose(
     loader = Loader(table, fetcher, settings)
     replies = ReplyServer(table, config.in_flight_max, clock, draw)
     link = LeaderLink(
-        dial=lambda: dial(config.leader),
         introduction=_introduction(config, state.identity()),
         parts=LinkParts(
             hardware=hardware,
@@ -83,6 +87,8 @@ def compose(
             draw=draw,
             relay_default=config.relay or config.leader,
             on_credential=transfer.present,
+            door=door,
+            certificates=certificates,
         ),
         on_state=notifier.status,
     )
@@ -95,7 +101,7 @@ def compose(
         fetched_bytes=lambda: fetcher.fetched_bytes,
         cache_bytes=room.held_bytes,
     )
-    return Fellow(link, table, host, transfer_channel, notifier, FellowMetrics(readings), config.metrics_listen)
+    return Fellow(link, table, host, transfer, notifier, FellowMetrics(readings), config.metrics_listen)
 
 
 def _introduction(config: FellowConfig, identity: str) -> Introduction:

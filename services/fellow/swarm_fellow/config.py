@@ -8,6 +8,7 @@ from swarm_core.config import env, from_environment
 from swarm_core.errors import BadRequest
 from swarm_core.listen import check_bind_host, split_host_port
 from swarm_core.metrics_listener import check_metrics_listen
+from swarm_rpc.leader_trust import pin_of
 
 STATE_DIR = Path("~/.silent-swarm/fellow")
 MODEL_CACHE = Path("~/.silent-swarm/models")
@@ -21,6 +22,12 @@ class FellowConfig:
 
     leader: str = env("SWARM_LEADER", "", "host:port of the leader's gRPC port; the only address a fellow dials itself")
     join_token: str = env("SWARM_JOIN_TOKEN", "", "token that lets this machine join, when the leader asks for one")
+    leader_ca: str = env(
+        "SWARM_LEADER_CA",
+        "",
+        "how the leader is known: a PEM file of roots, sha256:<hex> of its root, or 'system'; empty is the pin in the "
+        "join token, or without one plaintext",
+    )
     name: str = env("SWARM_FELLOW_NAME", "", "name of this machine for people; default its host name")
     state_dir: Path = env("SWARM_FELLOW_STATE_DIR", STATE_DIR, "identity, sockets and stage logs of this fellow")  # noqa: RUF009
     model_cache: Path = env("SWARM_FELLOW_MODEL_CACHE", MODEL_CACHE, "downloaded model cache")  # noqa: RUF009
@@ -78,7 +85,7 @@ class FellowConfig:
         "SWARM_STAGE_DEVICE", "", "'cpu' or 'cuda:0': where stages run; default the roomiest usable card, else cpu"
     )
     allow_insecure: bool = env(
-        "SWARM_ALLOW_INSECURE", False, "listen beyond this machine although there is no authentication yet"
+        "SWARM_ALLOW_INSECURE", False, "listen beyond this machine, and talk to a leader on another, without TLS"
     )
     metrics_listen: str = env("SWARM_METRICS_LISTEN", "", "HOST:PORT that answers Prometheus; empty is off")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
@@ -94,6 +101,11 @@ class FellowConfig:
     def withheld(self) -> frozenset[str]:
         """Names of the capability fields not to declare."""
         return frozenset(name.strip() for name in self.disable_capabilities.split(",") if name.strip())
+
+    @property
+    def knows_leader(self) -> bool:
+        """Whether the leader is reached in TLS, as far as settings tell."""
+        return bool(self.leader_ca or pin_of(self.join_token) or (self.state_dir / "tls" / "leader.pem").exists())
 
     @property
     def bind_host(self) -> str:
@@ -122,7 +134,8 @@ def check_config(config: FellowConfig) -> None:
     if config.relay:
         split_host_port(config.relay)
     if config.bind_host:
-        check_bind_host(config.bind_host, config.allow_insecure)
+        # The leader's certificate for this machine makes links TLS; without one its stages do not listen.
+        check_bind_host(config.bind_host, config.allow_insecure, has_tls=config.knows_leader)
     check_metrics_listen(config.metrics_listen, config.allow_insecure)
     _check_range("SWARM_FELLOW_CACHE_MAX_GB", config.cache_max_gb, 0, 2**20)
     _check_range("SWARM_MAX_LOADED_MODELS", config.loaded_models_max, 1, 64)

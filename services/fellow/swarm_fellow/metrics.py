@@ -39,6 +39,7 @@ _STAGE_COUNTERS: tuple[tuple[str, str, StageReading], ...] = (
     ("request_failures", "replies that failed (stage 0)", lambda status: status.failed),
     ("requests_too_long", "requests refused because they can never fit (stage 0)", lambda status: status.too_long),
     ("frames_refused", "frames refused: stale, unknown session, broken", lambda status: status.frames_refused),
+    ("links_refused", "links refused: no proof, a wrong one, another's name", lambda status: status.links_refused),
 )
 
 

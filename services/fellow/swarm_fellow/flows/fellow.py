@@ -2,7 +2,6 @@
 
 import asyncio
 
-import grpc
 import structlog
 from swarm_core.loop_lag import watch_loop_lag
 from swarm_core.metrics_listener import MetricsListener
@@ -13,6 +12,7 @@ from swarm_fellow.flows.stages import StageTable
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
 from swarm_fellow.metrics import FellowMetrics
+from swarm_fellow.rpc.transfer import TransferClient
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ class Fellow:
         link: LeaderLink,
         table: StageTable,
         host: StageHost,
-        transfer_channel: grpc.aio.Channel,
+        transfer: TransferClient,
         notifier: ServiceNotifier,
         metrics: FellowMetrics,
         metrics_listen: str,
@@ -37,7 +37,7 @@ class Fellow:
         self._listener = MetricsListener(metrics_listen, metrics.registry) if metrics_listen else None
         self._link = link
         self._host = host
-        self._transfer_channel = transfer_channel
+        self._transfer = transfer
         self._notifier = notifier
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -79,4 +79,4 @@ class Fellow:
         if self._listener is not None:
             await asyncio.to_thread(self._listener.close)
         await self._host.close()
-        await self._transfer_channel.close()
+        await self._transfer.close()

@@ -10,16 +10,19 @@ from silentswarm.core.v1 import capabilities_pb2, stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.fellow.v1.fellow_link_pb2_grpc import FellowLinkStub
 from swarm_core.clock import Clock
-from swarm_core.errors import DeadlinePassed, LinkBroken, Reason, SwarmError
+from swarm_core.errors import DeadlinePassed, LinkBroken, Reason, RemoteError, SwarmError
 from swarm_rpc.errors import error_of
 from swarm_rpc.race import run_until_first
+from swarm_rpc.tls import Trust
 
 from swarm_fellow.domain.backoff import Draw, failures_after, heartbeat_delay_s, redial_delay_s
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
+from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.hardware_reader import HardwareReader
+from swarm_fellow.host.leader_door import LeaderDoor
 from swarm_fellow.rpc.convert import devices_to_proto, machine_to_proto
 
 log = structlog.get_logger()
@@ -41,8 +44,7 @@ class Introduction:
     capabilities: capabilities_pb2.Capabilities
 
 
-# Opens a channel to the leader; told the credential to present on calls beside Connect ("" is none).
-Dial = Callable[[], grpc.aio.Channel]
+# Told the credential to present on calls beside Connect ("" is none).
 CredentialSink = Callable[[tuple[tuple[str, str], ...]], None]
 
 
@@ -61,6 +63,8 @@ class LinkParts:
     draw: Draw
     relay_default: str
     on_credential: CredentialSink
+    door: LeaderDoor
+    certificates: NodeCertificates
 
 
 class LeaderLink:
@@ -69,10 +73,7 @@ class LeaderLink:
     on_state: told in words how the link stands, for the service manager.
     """
 
-    def __init__(
-        self, dial: Dial, introduction: Introduction, parts: LinkParts, on_state: Callable[[str], None]
-    ) -> None:
-        self._dial = dial
+    def __init__(self, introduction: Introduction, parts: LinkParts, on_state: Callable[[str], None]) -> None:
         self._introduction = introduction
         self._parts = parts
         self._on_state = on_state
@@ -88,7 +89,7 @@ class LeaderLink:
                 await self._connect()
                 why: SwarmError = LinkBroken("the leader ended the link")
             except grpc.RpcError as error:
-                why = error_of(error)
+                why = await self._explain(error_of(error))
             except SwarmError as error:
                 why = error
             except asyncio.InvalidStateError:
@@ -102,7 +103,7 @@ class LeaderLink:
 
     async def _connect(self) -> None:
         """One connection, from registration to its end. Raises what ended it."""
-        channel = self._dial()
+        channel = await self._parts.door.open()
         call = FellowLinkStub(channel).Connect()
         try:
             registered = await self._register(call)
@@ -116,6 +117,11 @@ class LeaderLink:
             call.cancel()
             await channel.close()
 
+    async def _explain(self, why: SwarmError) -> SwarmError:
+        """A channel that does not come up says little; TLS may be to blame."""
+        told = await self._parts.door.explain() if why.why is Reason.UNAVAILABLE and not self.is_connected else ""
+        return RemoteError(why.why, told) if told else why
+
     async def _register(self, call: grpc.aio.StreamStreamCall) -> link_pb2.Registered:
         table = self._parts.table
         await table.refresh()
@@ -127,6 +133,7 @@ class LeaderLink:
             hardware=machine_to_proto(machine),
             capabilities=self._introduction.capabilities,
             version=self._introduction.version,
+            certificate_request=await asyncio.to_thread(self._parts.certificates.request),
             held=[
                 link_pb2.HeldStage(status=stage.status, ring_addresses=stage.loaded.ring_addresses)
                 for stage in table.loaded()
@@ -140,7 +147,10 @@ class LeaderLink:
             raise DeadlinePassed(f"the leader did not answer the registration in {REGISTER_TIMEOUT_S:g} s") from None
         if answer is grpc.aio.EOF or answer.WhichOneof("body") != "registered":
             raise LinkBroken("the leader ended the link instead of accepting the registration")
-        return answer.registered
+        registered = answer.registered
+        await asyncio.to_thread(self._parts.certificates.keep, registered.certificate, registered.roots)
+        await asyncio.to_thread(self._parts.door.take_roots, registered.roots)
+        return registered
 
 
 class _Connection:
@@ -159,7 +169,9 @@ class _Connection:
         self._registered = registered
         self._outbox: asyncio.Queue[link_pb2.ConnectRequest] = asyncio.Queue(OUTBOX_MAX)
         self._overflow = asyncio.Event()
-        self._signals = SignalRunner(parts.table, parts.loader, parts.clock, parts.relay_default, self._send)
+        self._signals = SignalRunner(
+            parts.table, parts.loader, parts.clock, parts.relay_default, self._send, self._relay_trust
+        )
 
     async def run(self) -> None:
         """Until the link breaks. Raises what broke it."""
@@ -174,6 +186,7 @@ class _Connection:
                 self._heartbeats(),
                 self._break_when_full(),
                 self._end_unwanted(self._registered.unwanted),
+                self._break_when_old(),
                 self._parts.replies.run(self._channel, self._registered.fellow_id, metadata),
             )
         finally:
@@ -200,6 +213,17 @@ class _Connection:
     async def _break_when_full(self) -> None:
         await self._overflow.wait()
         raise LinkBroken(f"{OUTBOX_MAX} messages wait for the leader; the link is too slow or dead")
+
+    async def _break_when_old(self) -> None:
+        """A certificate is renewed by registering again, which stages do not notice."""
+        renew_after_s = self._parts.certificates.renew_after_s
+        if renew_after_s is None:
+            await asyncio.Event().wait()
+        await asyncio.sleep(renew_after_s or 0)
+        raise LinkBroken("a new certificate is due; registering again")
+
+    def _relay_trust(self, relay_address: str) -> Trust | None:
+        return self._parts.door.relay_trust(relay_address, self._parts.certificates.roots)
 
     async def _heartbeats(self) -> None:
         table, hardware = self._parts.table, self._parts.hardware

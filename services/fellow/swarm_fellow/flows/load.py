@@ -28,7 +28,8 @@ class StageSettings:
     choose_device: where one more stage runs now, "cpu" or "cuda:0". advertise_host: what peers dial.
     bind_host: empty does not listen. in_flight_max: sessions a stage may be planned for, as this fellow declared.
     batch_max: sessions of a decode step where the leader sets no cap; 0 is no cap. attention: "auto", "grouped" or
-    "sdpa". measure_step_costs: also where the leader does not ask for it.
+    "sdpa". measure_step_costs: also where the leader does not ask for it. tls_dir: folder with what
+    links prove themselves with, "" for plaintext links. listens_in_tls_alone: and with plaintext ones, not at all.
     """
 
     choose_device: Callable[[], Awaitable[str]]
@@ -40,6 +41,8 @@ class StageSettings:
     batch_max: int
     attention: str
     measure_step_costs: bool
+    tls_dir: Callable[[], str] = lambda: ""
+    listens_in_tls_alone: bool = False
 
     def applied_to(self, spec: stage_pb2.StageSpec) -> stage_pb2.StageSpec:
         """What the stage is told to be: the leader's plan, and our own choice where it leaves one."""
@@ -145,6 +148,10 @@ class Loader:
     async def _build(
         self, stage: HeldStage, fetched: FetchedSlice, listen: bool, progress: LoadProgress
     ) -> rpc_pb2.Loaded:
+        tls_dir = self._settings.tls_dir()
+        if listen and self._settings.listens_in_tls_alone and not tls_dir:
+            log.warning("no direct links: the leader gives no certificate", bind_host=self._settings.bind_host)
+            listen = False
         request = rpc_pb2.LoadRequest(
             spec=self._settings.applied_to(stage.spec),
             model_dir=str(fetched.model_dir.absolute()),
@@ -154,6 +161,7 @@ class Loader:
             prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
             ring_bind_host=self._settings.bind_host if listen else "",
             attention=self._settings.attention,
+            tls_dir=tls_dir,
         )
         async for event in stage.client().load(request):
             if event.WhichOneof("event") == "loaded":

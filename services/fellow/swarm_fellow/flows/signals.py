@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
+from silentswarm.core.v1 import link_pb2 as core_link_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import BadRequest, DeadlinePassed, ModelNotReady, Overloaded, StaleEpoch, SwarmError
+from swarm_rpc.tls import Trust
 
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.stages import HeldStage, StageTable
@@ -30,13 +32,25 @@ Send = Callable[[link_pb2.ConnectRequest], bool]
 
 
 class SignalRunner:
-    """Runs the signals of one connection. relay_default: the relay to use when a WIRE names none."""
+    """Runs the signals of one connection.
 
-    def __init__(self, table: StageTable, loader: Loader, clock: Clock, relay_default: str, send: Send) -> None:
+    relay_default: the relay to use when a WIRE names none. relay_trust: what a relay at this address must prove.
+    """
+
+    def __init__(
+        self,
+        table: StageTable,
+        loader: Loader,
+        clock: Clock,
+        relay_default: str,
+        send: Send,
+        relay_trust: Callable[[str], Trust | None] = lambda relay_address: None,
+    ) -> None:
         self._table = table
         self._loader = loader
         self._clock = clock
         self._relay_default = relay_default
+        self._relay_trust = relay_trust
         self._send = send
         self._tasks: set[asyncio.Task] = set()
         self._seen: deque[int] = deque(maxlen=SIGNALS_REMEMBERED)
@@ -121,16 +135,21 @@ class SignalRunner:
             )
         stage.spec.epoch = signal.epoch  # from here on replies of the older epoch are refused
         steps.step = "waiting for the next stage"
+        relay_address = signal.relay_address or self._relay_default
         request = rpc_pb2.WireRequest(
             epoch=signal.epoch,
             route=signal.route,
             next_addresses=signal.next_addresses,
-            relay_address=signal.relay_address or self._relay_default,
+            relay_address=relay_address,
             previous_route=signal.previous_route,
             timeout_ms=int(steps.remaining_s() * 1000),
         )
         if signal.HasField("kv_tokens"):
             request.kv_tokens = signal.kv_tokens
+        if signal.HasField("keys"):
+            request.keys.CopyFrom(signal.keys)
+        if (trust := self._relay_trust(relay_address)) is not None:
+            request.relay_trust.CopyFrom(core_link_pb2.PeerTrust(roots=trust.roots, name=trust.name))
         answer = await stage.client().wire(request)
         return link_pb2.SignalResult(wire=link_pb2.WireDone(connected=answer.connected, failure=answer.failure))
 

@@ -22,8 +22,9 @@ START_TIMEOUT_S = 60.0  # importing torch from a cold disk takes tens of seconds
 LAST_WORDS_S = 1.0  # a grandchild could hold the pipe of an ended process open for ever
 SOCKET_POLL_S = 0.03
 SOCKET_PATH_MAX = 100  # the kernel allows 107 characters
-# A stage needs none of these: one is a secret, the others speak for the fellow.
-PRIVATE_VARIABLES = ("SWARM_JOIN_TOKEN", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+# A stage needs none of these: the first are secrets, the others speak for the fellow.
+SECRET_VARIABLES = ("SWARM_JOIN_TOKEN", "SWARM_API_KEY", "SWARM_RELAY_SECRET", "SWARM_DATABASE_URL")
+PRIVATE_VARIABLES = (*SECRET_VARIABLES, "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 @dataclass(frozen=True)

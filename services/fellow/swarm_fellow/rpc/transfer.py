@@ -1,7 +1,7 @@
 """Bytes of models from the leader. One deadline a read; retries are the fetcher's."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import grpc
 from silentswarm.fellow.v1 import transfer_pb2
@@ -19,11 +19,26 @@ READ_TIMEOUT_S = 30.0
 
 
 class TransferClient:
-    """The leader's Transfer service, as the fetcher's source."""
+    """The leader's Transfer service, as the fetcher's source.
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = TransferStub(channel)
+    dial: opens its channel, at the first call: by then the leader is known.
+    """
+
+    def __init__(self, dial: Callable[[], grpc.aio.Channel]) -> None:
+        self._dial = dial
+        self._channel: grpc.aio.Channel | None = None
         self._metadata: tuple[tuple[str, str], ...] = ()
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    @property
+    def _stub(self) -> TransferStub:
+        if self._channel is None:
+            self._channel = self._dial()
+        return TransferStub(self._channel)
 
     def present(self, metadata: tuple[tuple[str, str], ...]) -> None:
         """Present this on every later call."""

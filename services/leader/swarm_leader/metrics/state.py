@@ -38,6 +38,8 @@ class State:
     relay_frames: int
     relay_bytes: int
     relay_lanes: int
+    relay_queued_bytes: int = 0
+    relay_refused: int = 0
     models: tuple[ModelState, ...] = ()
     fellows: dict[str, int] = field(default_factory=dict)
     leases_lost: int = 0
@@ -45,7 +47,8 @@ class State:
 
 def read_relay(lanes: LaneBoard) -> State:
     """The relay alone."""
-    return State(lanes.tally.frames, lanes.tally.payload_bytes, lanes.live_count)
+    tally = lanes.tally
+    return State(tally.frames, tally.payload_bytes, lanes.live_count, tally.queued_bytes, tally.refused)
 
 
 def read_leader(board: Board, registry: Registry, gates: Gates, lanes: LaneBoard) -> State:
@@ -60,6 +63,8 @@ def read_leader(board: Board, registry: Registry, gates: Gates, lanes: LaneBoard
         relay_frames=lanes.tally.frames,
         relay_bytes=lanes.tally.payload_bytes,
         relay_lanes=lanes.live_count,
+        relay_queued_bytes=lanes.tally.queued_bytes,
+        relay_refused=lanes.tally.refused,
         models=tuple(models),
         fellows={state.value: counted[state.value] for state in FellowState},
         leases_lost=registry.leases.lost_count,
@@ -87,7 +92,10 @@ class StateCollector(Collector):
         yield _counter("leases_lost", "Fellows that did not report for a lease.", state.leases_lost)
         yield _counter("relay_frames", "Payloads that senders gave the relay.", state.relay_frames)
         yield _counter("relay_bytes", "Bytes of those payloads.", state.relay_bytes)
+        yield _counter("relay_refused", "Ends turned away for their ticket.", state.relay_refused)
         yield GaugeMetricFamily("silentswarm_relay_lanes", "Lanes with an end attached.", value=state.relay_lanes)
+        waiting = "Bytes that wait for receivers, in all lanes."
+        yield GaugeMetricFamily("silentswarm_relay_queued_bytes", waiting, value=state.relay_queued_bytes)
 
     def describe(self) -> list[Metric]:
         """Nothing: what it says depends on what is there."""

@@ -39,11 +39,6 @@ class RelayServicer(relay_pb2_grpc.RelayServicer):
         self._doorway = Doorway()
         self.board = LaneBoard(self._limits)
 
-    @property
-    def refused(self) -> int:
-        """Ends that were turned away for their ticket since the start."""
-        return self.board.tally.refused
-
     async def Attach(
         self, requests: AsyncIterator[relay_pb2.AttachRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[relay_pb2.AttachResponse]:
