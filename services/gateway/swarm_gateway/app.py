@@ -22,6 +22,7 @@ from swarm_gateway.openai.routes import openai_endpoints
 from swarm_gateway.problems import json_response
 from swarm_gateway.rest.handlers import RestHandlers
 from swarm_gateway.rest.services import leader_services
+from swarm_gateway.web.routes import web_endpoints
 
 SCRAPES_MAX = 8  # at once; one server and a person or two look
 STOP_GRACE_S = 2.0  # what a running reply gets to end by itself when the gateway stops
@@ -54,6 +55,7 @@ def make_table(
             *own_endpoints(openapi_document(routes, "SilentSwarm", version), version, metrics),
             *rest_endpoints(RestHandlers(config, leader), routes),
             *openai_endpoints(config, leader, clock, metrics),
+            *web_endpoints(),
         )
     )
 

@@ -1,0 +1,1 @@
+"""The chat page: one document and its static files. Everything it shows, the browser asks of the JSON routes."""
