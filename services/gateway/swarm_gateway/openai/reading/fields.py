@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from swarm_gateway.problems import HttpProblem, bad_request
@@ -41,6 +41,15 @@ Schema = dict[str, Any]  # JSON schema; the stage compiles it and refuses what i
 SchemaOrText = Annotated[
     Annotated[Schema, Tag("<object>")] | Annotated[str, Tag("<text>")], by_kind("must be a JSON schema, or its text")
 ]
+
+
+def _is_function(kind: str) -> str:
+    if kind != "function":
+        raise problem_in_value(f'tools of type "{kind[:50]}" are not supported; functions are')
+    return kind
+
+
+FunctionType = Annotated[str, AfterValidator(_is_function), WithJsonSchema({"const": "function"})]
 
 
 class StreamOptions(Strict):
@@ -93,7 +102,9 @@ def _is_same(value: object, default: object) -> bool:
 
 
 def _first_problem(error: ValidationError) -> HttpProblem:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    # What is of another kind lacks this kind's fields as well; the kind is what is wrong.
+    first = next((problem for problem in problems if problem["loc"][-1:] == ("type",)), problems[0])
     param = ""
     for part in first["loc"]:
         if part == "[key]" or str(part) in _KINDS.values():  # the key itself is wrong, or what is no part of the path

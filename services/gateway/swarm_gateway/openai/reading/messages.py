@@ -1,8 +1,9 @@
 """One message of a chat request. Text only: parts are joined, anything else is refused by its name."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.reading.fields import Strict, problem_in_value
@@ -11,6 +12,19 @@ MESSAGES_MAX = 8192
 CALLS_MAX = 128  # of tools, in one message
 _ROLES = {"developer": "system"}  # one meaning, renamed by OpenAI; templates know "system"
 _PARTS = {"text": "text", "refusal": "refusal"}  # kind -> the key of its text
+_CONTENT = {
+    "oneOf": [
+        {"type": "string"},
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["type", "text"],
+                "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+            },
+        },
+    ]
+}
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -33,7 +47,7 @@ class Message(Strict):
     """One message. content None is an assistant's that only called tools."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | None = None
+    content: Annotated[str, WithJsonSchema(_CONTENT)] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=CALLS_MAX)] | None = None
     tool_call_id: Id | None = None
@@ -46,9 +60,7 @@ class Message(Strict):
     @field_validator("content", mode="before")
     @classmethod
     def _join_parts(cls, content: Any) -> Any:
-        if not isinstance(content, list):
-            return content
-        return "".join(_text_of_part(at, part) for at, part in enumerate(content))
+        return joined_parts(content, _PARTS)
 
     def to_proto(self) -> generation_pb2.ChatMessage:
         """As the swarm knows it."""
@@ -66,14 +78,23 @@ class Message(Strict):
         )
 
 
-def _text_of_part(at: int, part: Any) -> str:
-    """The text of one part of an array."""
+def joined_parts(content: Any, kinds: Mapping[str, str]) -> Any:
+    """An array of parts as one text; anything else as it is. kinds: those that are text -> the key of it.
+
+    Raises what validators raise.
+    """
+    if not isinstance(content, list):
+        return content
+    return "".join(_text_of_part(at, part, kinds) for at, part in enumerate(content))
+
+
+def _text_of_part(at: int, part: Any, kinds: Mapping[str, str]) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         raise problem_in_value(f"part {at} must be an object with a type")
-    if kind not in _PARTS:
+    if kind not in kinds:
         raise problem_in_value(f'part {at} is of type "{kind[:50]}"; this model reads text only')
-    text = part.get(_PARTS[kind])
+    text = part.get(kinds[kind])
     if not isinstance(text, str):
-        raise problem_in_value(f"part {at}: {_PARTS[kind]} must be a string")
+        raise problem_in_value(f"part {at}: {kinds[kind]} must be a string")
     return text

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.reading.fields import (
@@ -39,28 +39,31 @@ OTHERS_FIELDS: Mapping[str, tuple[object, ...]] = {
     "use_beam_search": (False,),
 }
 TokenId = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
+_STOPS = {
+    "oneOf": [
+        {"type": "string", "minLength": 1, "maxLength": STOP_CHARACTERS_MAX},
+        {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": STOP_CHARACTERS_MAX},
+            "maxItems": STOPS_MAX,
+        },
+    ]
+}
 Stop = Annotated[str, Field(min_length=1, max_length=STOP_CHARACTERS_MAX)]
 
 
-class SamplingFields(Strict):
-    """Absent fields take the model's own defaults; top_p 0 is greedy."""
+class DrawingFields(Strict):
+    """How tokens are drawn and when a reply ends. Absent fields take the model's own defaults; top_p 0 is greedy."""
 
     temperature: Temperature | None = None
     top_p: Share | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
-    logit_bias: (
-        Annotated[
-            dict[TokenId, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]], Field(max_length=BIASES_MAX)
-        ]
-        | None
-    ) = None
-    stop: Annotated[list[Stop], Field(max_length=STOPS_MAX)] | None = None
-    max_tokens: Count | None = None
-    n: Annotated[int, Field(ge=1, le=CHOICES_MAX)] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=BIASES_MAX)] | None = None
+    stop: Annotated[list[Stop], Field(max_length=STOPS_MAX), WithJsonSchema(_STOPS)] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     # Extensions, as other servers spell them; OpenAI's own clients send them from `extra_body`.
     top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
     min_p: Share | None = None
@@ -80,6 +83,14 @@ class SamplingFields(Strict):
             raise problem_in_value("a token id is below 2^32")
         return bias
 
+
+class SamplingFields(DrawingFields):
+    """Those, and what chat and plain completions have besides."""
+
+    max_tokens: Count | None = None
+    n: Annotated[int, Field(ge=1, le=CHOICES_MAX)] | None = None
+    stream_options: StreamOptions | None = None
+
     @property
     def choice_count(self) -> int:
         """How many replies are asked for."""
@@ -91,7 +102,7 @@ class SamplingFields(Strict):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-def sampling_of(fields: SamplingFields, top_logprobs: int | None = None) -> generation_pb2.Sampling:
+def sampling_of(fields: DrawingFields, top_logprobs: int | None = None) -> generation_pb2.Sampling:
     """How tokens are drawn. top_logprobs: alternatives per token; None for no log-probabilities at all."""
     sampling = generation_pb2.Sampling(
         temperature=fields.temperature,
@@ -114,7 +125,7 @@ def sampling_of(fields: SamplingFields, top_logprobs: int | None = None) -> gene
     return sampling
 
 
-def biases_of(fields: SamplingFields) -> list[tuple[str, float]]:
+def biases_of(fields: DrawingFields) -> list[tuple[str, float]]:
     """The biases that are some."""
     return [(token, bias) for token, bias in (fields.logit_bias or {}).items() if bias]
 

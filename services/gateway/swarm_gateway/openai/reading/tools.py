@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 from silentswarm.core.v1 import generation_pb2
 
-from swarm_gateway.openai.reading.fields import Name, Schema, Strict, by_kind, wrong
+from swarm_gateway.openai.reading.fields import FunctionType, Name, Schema, Strict, by_kind, wrong
 
 TOOLS_MAX = 128
 DESCRIPTION_CHARACTERS_MAX = 16_384
@@ -40,7 +40,7 @@ class FunctionSpec(Strict):
 class ToolSpec(Strict):
     """One tool of a chat request. Functions only."""
 
-    type: Literal["function"]
+    type: FunctionType
     function: FunctionSpec
 
 

@@ -1,0 +1,184 @@
+"""A request for a response as it arrives: what is read, what is refused, and what is to be generated. Pure.
+
+Nothing is kept between requests: `store` is ignored, and what would need the past of another request is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag
+from silentswarm.core.v1 import generation_pb2
+
+from swarm_gateway.openai.chat_completions.request import NO_THINKING, TOP_LOGPROBS_MAX, Effort, TemplateArguments
+from swarm_gateway.openai.reading.constraints import of_schema
+from swarm_gateway.openai.reading.documents import read_document
+from swarm_gateway.openai.reading.fields import (
+    Count,
+    FunctionType,
+    ModelId,
+    Name,
+    Schema,
+    Strict,
+    by_kind,
+    refuse_unsupported,
+    validated,
+    wrong,
+)
+from swarm_gateway.openai.reading.sampling import OTHERS_FIELDS, DrawingFields, check_least, sampling_of
+from swarm_gateway.openai.reading.tools import TOOLS_MAX, FunctionSpec, allow_only, check_tools, choose, must_call
+from swarm_gateway.openai.responses.items import Input, messages_of
+
+LOGPROBS = "message.output_text.logprobs"
+_UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+    **OTHERS_FIELDS,
+    "background": (False,),
+    "context_management": ([],),
+    "conversation": (),
+    "max_completion_tokens": (),  # of chat; here it is max_output_tokens
+    "max_tokens": (),
+    "moderation": (),
+    "n": (1,),
+    "previous_response_id": (),
+    "prompt": (),
+    "response_format": (),  # of chat; here it is text.format
+    "truncation": ("disabled",),  # a conversation is never cut in silence
+}
+Metadata = Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
+
+
+class FunctionTool(FunctionSpec):
+    """One tool. Functions only."""
+
+    type: FunctionType
+
+
+class NamedTool(Strict):
+    """Which tool."""
+
+    type: FunctionType
+    name: Name
+
+
+class ToolChoice(Strict):
+    """A choice that is more than a word. "function": this one must be called. "allowed_tools": one of these may be."""
+
+    type: Literal["function", "allowed_tools"]
+    name: Name | None = None
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=TOOLS_MAX)] | None = None
+
+
+class TextFormat(Strict):
+    """What shape the text has."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: Name | None = None
+    schema_: Annotated[Schema | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class TextOptions(Strict):
+    """Of the text."""
+
+    format: TextFormat | None = None
+
+
+class Reasoning(Strict):
+    """Of reasoning. A summary is never made: the reasoning itself is told."""
+
+    effort: Effort | None = None
+
+
+class ResponsesRequest(DrawingFields):
+    """POST /v1/responses."""
+
+    model: ModelId
+    input: Input
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=TOOLS_MAX)] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[ToolChoice, Tag("<object>")] | Annotated[Literal["none", "auto", "required"], Tag("<text>")],
+            by_kind('must be "none", "auto", "required" or an object'),
+        ]
+        | None
+    ) = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: Reasoning | None = None
+    include: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=32)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=TOP_LOGPROBS_MAX)] | None = None
+    metadata: Metadata | None = None
+    chat_template_kwargs: TemplateArguments | None = None
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives are told per token; None for no log-probabilities at all."""
+        is_asked = self.top_logprobs or LOGPROBS in (self.include or ())
+        return (self.top_logprobs or 0) if is_asked else None
+
+    @property
+    def enable_thinking(self) -> bool | None:
+        """Whether the model thinks before it answers; None leaves it to the model."""
+        arguments = self.chat_template_kwargs
+        if arguments is not None and arguments.enable_thinking is not None:
+            return arguments.enable_thinking
+        return False if self.reasoning is not None and self.reasoning.effort in NO_THINKING else None
+
+
+def parse_responses_request(body: bytes) -> tuple[ResponsesRequest, dict[str, Any]]:
+    """Read and check a body; the document goes back to the client in part. Raises HttpProblem 400."""
+    document = read_document(body)
+    refuse_unsupported(document, _UNSUPPORTED)
+    request = validated(ResponsesRequest, document)
+    check_least(request.min_tokens, request.max_output_tokens, "max_output_tokens")
+    return request, document
+
+
+def generation_of(request: ResponsesRequest) -> generation_pb2.Generation:
+    """What to generate. Raises HttpProblem 400 for items, tools, or a shape that cannot be."""
+    messages = messages_of(request.instructions, request.input)
+    check_tools(request.tools or ())
+    tools, choice = _choose(request)
+    chat = generation_pb2.Chat(
+        messages=[message.to_proto() for message in messages],
+        enable_thinking=request.enable_thinking,
+        tools=[tool.to_proto() for tool in tools],
+        tool_choice=choice if tools else None,
+        parallel_tool_calls=request.parallel_tool_calls if tools else None,
+    )
+    return generation_pb2.Generation(
+        chat=chat,
+        sampling=sampling_of(request, request.alternatives),
+        new_tokens_max=request.max_output_tokens,
+        stop=request.stop or (),
+        ignore_eos=bool(request.ignore_eos),
+        new_tokens_min=request.min_tokens or 0,
+        constraint=_constraint_of(request.text.format if request.text else None),
+    )
+
+
+def _choose(request: ResponsesRequest) -> tuple[Any, generation_pb2.ToolChoice | None]:
+    """As `choose` does, with this endpoint's objects."""
+    tools, choice = request.tools or (), request.tool_choice
+    if not isinstance(choice, ToolChoice):
+        return choose(tools, choice)
+    if choice.type == "function":
+        if choice.name is None:
+            raise wrong("tool_choice.name", "is missing")
+        return tools, must_call(tools, choice.name)
+    if choice.tools is None:
+        raise wrong("tool_choice.tools", "is missing")
+    return allow_only(tools, [tool.name for tool in choice.tools], choice.mode)
+
+
+def _constraint_of(given: TextFormat | None) -> generation_pb2.Constraint | None:
+    if given is None or given.type == "text":
+        return None
+    if given.type == "json_object":
+        return generation_pb2.Constraint(json_object=generation_pb2.Constraint.JsonObject())
+    for name, value in (("name", given.name), ("schema", given.schema_)):
+        if value is None:
+            raise wrong(f"text.format.{name}", "is missing")
+    return of_schema("text.format.schema", given.schema_ or {}, given.strict)
