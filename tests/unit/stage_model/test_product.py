@@ -3,7 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from swarm_stage.model.product import Product, head_logits
+from swarm_stage.model.blas import Multiplier
+from swarm_stage.model.product import Product
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -31,9 +32,22 @@ def test_a_product_may_not_change_what_it_is_added_to():
     assert torch.equal(base, torch.ones(2, 8))
 
 
-@pytest.mark.parametrize("rows", [1, 2, 8])
-@pytest.mark.parametrize("vocabulary", [100, 1024, 2500])
-def test_a_head_computed_in_parts_gives_the_logits_of_the_whole(rows, vocabulary):
-    weight, hidden = numbers(vocabulary, 32), numbers(rows, 32)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 8, 100])
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_whichever_library_multiplies_the_product_is_the_same(rows, is_turned):
+    weight = numbers(48, 64).t() if is_turned else numbers(64, 48)
+    x, base = numbers(rows, 64), numbers(rows, 48)
+    before = base.clone()
 
-    assert torch.allclose(head_logits(hidden, weight), F.linear(hidden, weight), atol=1e-4)
+    for by_numpy in (True, False):
+        times = Multiplier(weight, by_numpy)
+        assert torch.allclose(times(x), x @ weight, atol=1e-4)
+        assert torch.allclose(times.added_to(base, x), base + x @ weight, atol=1e-4)
+        assert torch.allclose(times.added_to(base[0], x), base[0] + x @ weight, atol=1e-4)
+    assert torch.equal(base, before)
+
+
+def test_half_precision_is_left_to_torch():
+    times = Multiplier(numbers(64, 48).to(torch.bfloat16), by_numpy=True)
+
+    assert times(numbers(2, 64).to(torch.bfloat16)).dtype is torch.bfloat16

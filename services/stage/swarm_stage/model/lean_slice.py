@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from swarm_core.slices import LayerRange
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from swarm_stage.model.blas import Multiplier
 from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.lean_cache import LeanCache
 from swarm_stage.model.lean_layer import LeanLayer
-from swarm_stage.model.product import head_logits
+from swarm_stage.model.product import side_by_side
 from swarm_stage.model.slice_model import SliceModel
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -63,12 +64,30 @@ class LeanSlice(SliceModel):
         self._rotary = rotary
         self._norm: torch.Tensor | None = norm.weight.data if norm is not None else None
         self._norm_eps: float = norm.variance_epsilon if norm is not None else 0.0
-        self._head_weight: torch.Tensor | None = head.weight.data if head is not None else None
+        self._head_times: Multiplier | None = None
+        self._embedding_DV: torch.Tensor | None = None
+        if head is not None:
+            self._turn_head(decoder, head)
         self._layers: list[LeanLayer] = []
         for index in range(len(modules)):
             self._layers.append(LeanLayer(modules[index], is_grouped))
             modules[index] = torch.nn.Identity()  # its weights live on, fused; one layer is held twice at a time
         self._cos_PE = self._sin_PE = torch.empty(0, 0, dtype=dtype, device=device)
+
+    def _turn_head(self, decoder: Any, head: Any) -> None:
+        """Hold the head as products want it. An embedding tied to it reads columns of the same copy."""
+        is_tied = self.layers.is_first and decoder.embed_tokens.weight is head.weight
+        head_DV = side_by_side([head.weight.data])
+        self._head_times = Multiplier(head_DV)
+        head.weight = None  # one copy is enough; it is the largest matrix of a small model
+        if is_tied:
+            self._embedding_DV = head_DV
+            decoder.embed_tokens = torch.nn.Identity()
+
+    def _embedded(self, ids_T: torch.Tensor) -> torch.Tensor:
+        if self._embedding_DV is None:
+            return super()._embedded(ids_T)
+        return self._embedding_DV[:, ids_T].t().contiguous()[None]
 
     def new_cache(self, reserved_tokens: int = 0) -> LeanCache:
         first = self._layers[0]
@@ -120,8 +139,8 @@ class LeanSlice(SliceModel):
     @torch.inference_mode()
     def logits_batch(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """logits_BV of the last position of each session, float32. Last stage only."""
-        assert self._head_weight is not None, self.layers
-        return head_logits(hidden_BTD[:, -1], self._head_weight).float()
+        assert self._head_times is not None, self.layers
+        return self._head_times(hidden_BTD[:, -1]).float()
 
     def logits(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         return self.logits_batch(hidden_BTD)[0]

@@ -79,7 +79,11 @@ class SliceModel:
         if strangers or not ids:
             wrong = f"token id {strangers[0]} is not below {self.vocabulary_size}" if strangers else "no token ids"
             raise BadRequest(wrong, field="prompt_ids")
-        return self._decoder.embed_tokens(torch.tensor([list(ids)], dtype=torch.long, device=self.device))
+        return self._embedded(torch.tensor(list(ids), dtype=torch.long, device=self.device))
+
+    def _embedded(self, ids_T: torch.Tensor) -> torch.Tensor:
+        """hidden_BTD of checked ids, one session."""
+        return self._decoder.embed_tokens(ids_T[None])
 
     @torch.inference_mode()
     def run(self, hidden_BTD: torch.Tensor, cache: SessionCache, pos: int) -> torch.Tensor:

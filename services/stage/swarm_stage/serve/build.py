@@ -12,6 +12,7 @@ from swarm_core.errors import ServableCorrupt
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.budget import measured_kv_tokens
+from swarm_stage.model.blas import limit_threads
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.measured_steps import log_step_costs
@@ -43,6 +44,7 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
     Raises ServableCorrupt for files that do not fit each other.
     """
     torch.set_num_threads(max(1, request.threads) if request.threads else torch.get_num_threads())
+    limit_threads(request.threads)
     config = _read_config(Path(request.model_dir))
     layers = layers_of(request.spec, config)
     model = build_slice(
