@@ -112,7 +112,7 @@ def read_line() -> str | None:
 
 async def _connect(config: CliConfig) -> Leader:
     """A connection made inside the loop it will live in."""
-    return Leader(config)
+    return await Leader(config).connect()
 
 
 def _end_on_signal(number: int, frame: object) -> None:

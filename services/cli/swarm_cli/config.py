@@ -10,6 +10,13 @@ class CliConfig:
     """Settings of every command; an option on the command line wins."""
 
     leader: str = env("SWARM_LEADER", "127.0.0.1:50551", "the leader's gRPC address, HOST:PORT")
+    leader_ca: str = env(
+        "SWARM_LEADER_CA",
+        "",
+        "how the leader is known: a PEM file of roots, sha256:<hex> of its root, or 'system'; empty is plaintext, to "
+        "this machine only",
+    )
+    allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "talk to a leader on another machine without TLS")
     call_timeout_s: float = env("SWARM_CLI_TIMEOUT_S", 20.0, "how long a short call of `swarm` may take, seconds")
     load_timeout_s: float = env(
         "SWARM_CLI_LOAD_TIMEOUT_S", 3600.0, "how long `swarm` waits for an import or a load, seconds"

@@ -12,29 +12,49 @@ from silentswarm.leader.v1 import (
     models_pb2_grpc,
     serving_pb2_grpc,
     status_pb2_grpc,
+    trust_pb2_grpc,
 )
+from swarm_core.errors import SwarmError, Unavailable
 from swarm_core.listen import join_host_port, split_host_port
 from swarm_rpc.channel import dial
+from swarm_rpc.leader_trust import check_plaintext, trust_for
+from swarm_rpc.tls import Trust
+from swarm_rpc.tls_words import explain
 
 from swarm_cli.config import CliConfig
-from swarm_cli.failures import failure_of
+from swarm_cli.failures import LeaderUnreachable, failure_of
 
 
 class Leader:
     """One connection to a leader. Used as `async with Leader(config) as leader`."""
 
     def __init__(self, config: CliConfig) -> None:
-        """Raises BadRequest when config.leader is not HOST:PORT. Connects on first use."""
+        """Raises BadRequest when config.leader is not HOST:PORT, or may not be reached without TLS."""
         self.config = config
         self.address = join_host_port(*split_host_port(config.leader))
-        self._channel = dial(self.address)
+        if not config.leader_ca:
+            check_plaintext(self.address, config.allow_insecure)
+        self._trust: Trust | None = None
+
+    async def __aenter__(self) -> "Leader":
+        return await self.connect()
+
+    async def connect(self) -> "Leader":
+        """Know the leader, and be ready to call; for those who close it themselves.
+
+        Raises BadRequest (SWARM_LEADER_CA), PermissionDenied (another leader than the pin's), LeaderUnreachable.
+        """
+        try:
+            self._trust = await trust_for(self.address, self.config.leader_ca)
+        except Unavailable as error:
+            raise LeaderUnreachable(error.message, address=self.address) from None
+        self._channel = dial(self.address, trust=self._trust)
         self.models = models_pb2_grpc.ModelsStub(self._channel)
         self.serving = serving_pb2_grpc.ServingStub(self._channel)
         self.inference = inference_pb2_grpc.InferenceStub(self._channel)
         self.fleet = fleet_pb2_grpc.FleetStub(self._channel)
         self.status = status_pb2_grpc.StatusStub(self._channel)
-
-    async def __aenter__(self) -> "Leader":
+        self.trust = trust_pb2_grpc.TrustStub(self._channel)
         return self
 
     async def __aexit__(
@@ -51,7 +71,7 @@ class Leader:
         try:
             return await method(request, timeout=timeout_s or self.config.call_timeout_s)
         except grpc.aio.AioRpcError as call:
-            raise failure_of(call, self.address) from None
+            raise await self._explain(failure_of(call, self.address)) from None
 
     async def follow(self, method: Callable[..., Any], request: Message, timeout_s: float) -> AsyncGenerator[Any, None]:
         """Answers as they come; leaving the loop cancels the call. Raises SwarmError."""
@@ -60,6 +80,11 @@ class Leader:
             async for answer in call:
                 yield answer
         except grpc.aio.AioRpcError as failed:
-            raise failure_of(failed, self.address) from None
+            raise await self._explain(failure_of(failed, self.address)) from None
         finally:
             call.cancel()
+
+    async def _explain(self, failure: SwarmError) -> SwarmError:
+        """TLS may be to blame where nothing answers."""
+        told = await explain(self.address, self._trust) if isinstance(failure, LeaderUnreachable) else ""
+        return LeaderUnreachable(told, address=self.address) if told else failure
