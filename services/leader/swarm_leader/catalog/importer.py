@@ -31,6 +31,7 @@ GGUF_COMMAND = (sys.executable, "-m", "swarm_stage.convert.gguf")
 GGUF_MAGIC = b"GGUF"
 _GGUF_HEADER_BYTES = 24  # magic, version, number of tensors, number of facts
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w./-]{0,199}", re.ASCII)
 T = TypeVar("T")
 
 
@@ -134,6 +135,8 @@ class _Import:
         """Take the way of this kind of source."""
         if kind != "hub" and revision:
             raise BadRequest("a revision belongs to a hub id; this source is a file or folder", field="revision")
+        if revision and not _REVISION.fullmatch(revision):
+            raise BadRequest(f"{revision[:100]!r} is no revision: a branch, a tag or a commit", field="revision")
         if kind == "hub":
             return await self._from_hub(source, revision)
         if kind == "gguf":
@@ -239,7 +242,7 @@ def _kind_of(source: str) -> tuple[str, Path]:
         if path.is_file():
             _check_gguf(path, shown)
             return "gguf", path
-    except (OSError, RuntimeError) as error:  # not ours to read; a home of nobody
+    except (OSError, RuntimeError, ValueError) as error:  # not ours to read; a home of nobody
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise BadRequest(f"{shown} cannot be read on the leader's machine: {why}", field="source") from error
     if _HUB_ID.fullmatch(source) and not is_path:

@@ -97,10 +97,15 @@ async def _read_tail(stderr: asyncio.StreamReader) -> str:
     return tail.decode("utf-8", "replace")
 
 
+def _printable(words: str) -> str:
+    """Without what would speak to a terminal: a model or a hub may have written part of it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
+
+
 def _failure(step: Step, code: int, errors: str) -> SwarmError:
     """What an exit code and the words on stderr mean."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    last = lines[-1][:2000] if lines else "it said nothing"
+    last = _printable(lines[-1][:2000]) if lines else "it said nothing"
     missing = _MISSING.search(last)
     if missing:
         return BadRequest(
