@@ -14,6 +14,7 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import BadRequest
 
 from swarm_stage.text.chat_messages import parameters_of
+from swarm_stage.text.grammar_trial import HEAD
 from swarm_stage.text.reply_shape import ARGUMENTS_MARK, HERMES_CLOSE, CallFormat, ReplyShape
 
 GRAMMAR_BYTES_MAX = 256 * 1024  # of all parts of one reply; the largest schemas people publish are half of it
@@ -69,7 +70,7 @@ def reply_grammar(
     if not parts:
         return None
     body = _body(calls, mode == generation_pb2.TOOL_MODE_REQUIRED, "content" in fields)
-    rules = "%llguidance {}\n" + _reasoning_rules(shape, special) + body
+    rules = HEAD + _reasoning_rules(shape, special) + body
     grammar = Grammar(rules, tuple(parts), fields)
     if len(json.dumps(grammar.to_list())) > GRAMMAR_BYTES_MAX:
         field = "tools" if "content" not in fields else FORMAT_FIELD

@@ -9,6 +9,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 # Defaults of the library, but for what a state costs (1-2 kB of memory each, for 250,000 states) and one step's fuel:
 # 100,000 are 7 ms on the thread that computes.
 LIMITS = LLParserLimits(max_lexer_states=30_000, step_lexer_fuel=100_000, verbose_errors=False)
+# Tokens are drawn by the model, one after another: nothing is forced, so no text is ever tokenised in here.
+HEAD = '%llguidance {"no_forcing": true}\n'
 WORDS_MAX = 300  # of a complaint; the library shows the whole grammar
 
 
@@ -51,9 +53,8 @@ class GrammarTrial:
 
         grammars: the reply's own, which names the others, then those.
         """
-        for part in [*grammars[1:], None]:
-            whole = grammars if part is None else [part]
-            name = "" if part is None else str(part["name"])
+        alone = [({"name": "alone", "lark_grammar": f"{HEAD}start: @{part['name']}"}, part) for part in grammars[1:]]
+        for whole, name in [*((each, each[1]["name"]) for each in alone), (grammars, "")]:
             try:
                 matcher = compiled(self._tokenizer, json.dumps({"grammars": list(whole)}))
                 if not self._says_something(matcher):
