@@ -3,7 +3,7 @@
 import struct
 
 from google.protobuf.message import Message
-from silentswarm.core.v1 import capabilities_pb2, generation_pb2, reason_pb2, tensor_pb2
+from silentswarm.core.v1 import capabilities_pb2, generation_pb2, reason_pb2, tensor_pb2, token_set_pb2
 from silentswarm.ring.v1 import ring_pb2
 
 
@@ -31,6 +31,37 @@ def frame_batch() -> ring_pb2.FrameBatch:
     )
 
 
+def drawing_batch() -> ring_pb2.FrameBatch:
+    """What frames say of drawing: how, from which tokens (every form of a set), and how likely they were."""
+    sampling = generation_pb2.Sampling(
+        temperature=0.75,
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        repetition_penalty=1.25,
+        logit_bias=[generation_pb2.LogitBias(token=49151, bias=-100), generation_pb2.LogitBias(token=0, bias=2.5)],
+        top_logprobs=2,
+    )
+    few = token_set_pb2.TokenSet.IdList(ids=[0, 2, 49151])
+    sets = [
+        token_set_pb2.TokenSet(only=few),
+        token_set_pb2.TokenSet(all_but=few),
+        token_set_pb2.TokenSet(bits=bytes([0b00000101, 0b10000000])),
+    ]
+    likelihoods = [
+        ring_pb2.Likelihood(logprob=-0.5, top_ids=[7, 9], top_logprobs=[-0.5, -1.25]),
+        ring_pb2.Likelihood(logprob=-9999),
+    ]
+    first = ring_pb2.Hidden(sampling=sampling, sample=True, prompt_ids=[1, 5, 49151], allowed=sets[0])
+    return ring_pb2.FrameBatch(
+        epoch=3,
+        frames=[
+            ring_pb2.Frame(session=1, pos=0, hidden=first),
+            *(ring_pb2.Frame(session=2, pos=9, hidden=ring_pb2.Hidden(sample=True, allowed=one)) for one in sets[1:]),
+            ring_pb2.Frame(session=3, pos=12, sampled=ring_pb2.Sampled(tokens=[7, 8], likelihoods=likelihoods)),
+        ],
+    )
+
+
 def capabilities(newest: int) -> capabilities_pb2.Capabilities:
     """Every capability up to field `newest` declared, every parameter set: what fellows of that time say."""
     declared = capabilities_pb2.Capabilities()
@@ -51,4 +82,9 @@ def capabilities(newest: int) -> capabilities_pb2.Capabilities:
 
 def all_golden() -> dict[str, Message]:
     """File name below golden/ -> message."""
-    return {"frame_batch.hex": frame_batch(), "capabilities.hex": capabilities(25), "capabilities_27.hex": capabilities(27)}
+    return {
+        "frame_batch.hex": frame_batch(),
+        "drawing_batch.hex": drawing_batch(),
+        "capabilities.hex": capabilities(25),
+        "capabilities_27.hex": capabilities(27),
+    }
