@@ -69,6 +69,13 @@ class StageRing:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "StageRing":
+        try:
+            return await self._begin()
+        except BaseException:
+            await self.__aexit__()  # nothing else ends stages that started when a later one did not
+            raise
+
+    async def _begin(self) -> "StageRing":
         self._files = split_tensors(self._model_dir, self._scratch / "tensors")
         if not self.relay_address:
             relay = make_server(FRAME_BYTES_MAX + 2**16)
@@ -76,7 +83,8 @@ class StageRing:
             self.relay_address = f"127.0.0.1:{listen(relay, '127.0.0.1:0')}"
             await relay.start()
             self._stack.push_async_callback(relay.stop, 0)
-        self.stages = list(await asyncio.gather(*(self._start(index) for index in range(self._count))))
+        for started in [asyncio.create_task(self._start(index)) for index in range(self._count)]:
+            self.stages.append(await started)
         await asyncio.gather(*(self._load(index) for index in range(self._count)))
         return self
 
