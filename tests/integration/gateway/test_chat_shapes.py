@@ -199,11 +199,26 @@ async def test_a_stage_that_dies_before_the_first_token_is_a_plain_503(gateway):
 
 async def test_what_the_swarm_calls_otherwise_is_told_in_openais_words(gateway):
     async def script(request):
-        raise errors.BadRequest("the schema cannot be compiled", field="constraint.json_schema")
+        raise errors.BadRequest("it cannot be compiled", field=request.generation.stop[0])
         yield
 
     gateway.leader.scripts["tiny"] = script
-    status, document, _ = await gateway.chat(response_format={"type": "json_object"}, stream=True)
+    told = {}
+    for field, shape in (
+        ("constraint.json_schema", {"response_format": {"type": "json_object"}}),
+        ("response_format", {"guided_regex": "a"}),
+        ("constraint.regex", {"structured_outputs": {"regex": "a"}}),
+        ("new_tokens_max", {}),
+        ("tools[3].parameters", {}),
+    ):
+        status, document, _ = await gateway.chat(stop=field, stream=True, **shape)
+        assert status == 400
+        told[field] = document["error"]["param"]
 
-    assert status == 400
-    assert_openai_error(document, param="response_format", type="invalid_request_error")
+    assert list(told.values()) == [
+        "response_format",
+        "guided_regex",
+        "structured_outputs.regex",
+        "max_tokens",
+        "tools[3].parameters",
+    ]

@@ -110,7 +110,7 @@ def test_allowed_tools_are_all_the_model_hears_of():
         ({"tools": [SEE] * 129}, "tools"),
         ({"tools": "all"}, "tools"),
         (
-            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"x": "y" * 140_000}}}]},
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"x": "y" * 70_000}}}]},
             "tools[0]",
         ),
     ],

@@ -5,7 +5,7 @@ import json
 import pytest
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.core.v1.generation_pb2 import ToolCall
-from swarm_gateway.openai.chat_completions.request import generation_of, parse_chat_request
+from swarm_gateway.openai.chat_completions.read import read_chat
 from swarm_gateway.problems import HttpProblem
 
 USER = {"role": "user", "content": "hi"}
@@ -17,7 +17,8 @@ ANSWER = {"role": "tool", "tool_call_id": "call_1", "content": "2"}
 def generation(**fields) -> generation_pb2.Generation:
     """What a request becomes."""
     document = {"model": "m", "messages": [USER], **fields}
-    return generation_of(parse_chat_request(json.dumps(document).encode()))
+    (made,) = read_chat(json.dumps(document).encode()).generations
+    return made
 
 
 def refusal(**fields) -> tuple[str | None, str]:
@@ -175,7 +176,7 @@ def test_missing_messages_and_model_are_named():
         document = {"model": "m", "messages": [USER]}
         del document[name]
         with pytest.raises(HttpProblem) as refused:
-            parse_chat_request(json.dumps(document).encode())
+            read_chat(json.dumps(document).encode())
         assert (refused.value.problem.param, refused.value.problem.code) == (name, "missing_required_parameter")
 
 

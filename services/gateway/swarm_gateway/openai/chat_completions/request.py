@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from silentswarm.core.v1 import generation_pb2
 
-from swarm_gateway.openai.reading.constraints import ConstraintFields, constraint_of
+from swarm_gateway.openai.reading.constraints import ConstraintFields, Shape
 from swarm_gateway.openai.reading.documents import read_document
 from swarm_gateway.openai.reading.fields import (
     Count,
@@ -99,10 +99,10 @@ def check_chat_document(document: Mapping[str, Any]) -> ChatRequest:
     return request
 
 
-def generation_of(request: ChatRequest) -> generation_pb2.Generation:
+def generation_of(request: ChatRequest, shape: Shape | None = None) -> generation_pb2.Generation:
     """What to generate. Fields the request leaves out stay absent, for the model's own defaults.
 
-    Raises HttpProblem 400 for tools, a choice among them, or a shape that cannot be.
+    shape: of the text. Raises HttpProblem 400 for tools, or a choice among them, that cannot be.
     """
     functions = [tool.function for tool in request.tools or ()]
     check_tools(functions)
@@ -121,5 +121,5 @@ def generation_of(request: ChatRequest) -> generation_pb2.Generation:
         stop=request.stop or (),
         ignore_eos=bool(request.ignore_eos),
         new_tokens_min=request.min_tokens or 0,
-        constraint=constraint_of(request),
+        constraint=shape.constraint if shape else None,
     )

@@ -2,12 +2,15 @@
 
 from swarm_gateway.openai.completions.request import generations_of, parse_completion_request
 from swarm_gateway.openai.completions.wording import CompletionStream, CompletionWhole
+from swarm_gateway.openai.reading.constraints import shape_of
 from swarm_gateway.openai.replies.asked import Asked, ReplyNames, Wording
 
 
 def read_completion(body: bytes) -> Asked:
     """Raises HttpProblem 400 whose param names the field."""
     request = parse_completion_request(body)
+    shape = shape_of(request)
+    shape_params = {"response_format": shape.param, "constraint": shape.param} if shape else {}
 
     def word(names: ReplyNames) -> Wording:
         return CompletionStream(names, request) if request.stream else CompletionWhole(names, request)
@@ -16,7 +19,7 @@ def read_completion(body: bytes) -> Asked:
         model=request.model,
         is_streamed=bool(request.stream),
         id_prefix="cmpl-",
-        generations=generations_of(request),
+        generations=generations_of(request, shape),
         word=word,
-        params={"messages": "prompt", "input": "prompt"},
+        params={"messages": "prompt", "input": "prompt", **shape_params},
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Discriminator, Field, Tag, WithJsonSchema, field_validator
 from silentswarm.core.v1 import generation_pb2
 
-from swarm_gateway.openai.reading.constraints import ConstraintFields, constraint_of
+from swarm_gateway.openai.reading.constraints import ConstraintFields, Shape
 from swarm_gateway.openai.reading.documents import read_document
 from swarm_gateway.openai.reading.fields import ModelId, kind_of, refuse_unsupported, unsupported, validated, wrong
 from swarm_gateway.openai.reading.sampling import (
@@ -93,9 +93,9 @@ def parse_completion_request(body: bytes) -> CompletionRequest:
     return request
 
 
-def generations_of(request: CompletionRequest) -> tuple[generation_pb2.Generation, ...]:
+def generations_of(request: CompletionRequest, shape: Shape | None) -> tuple[generation_pb2.Generation, ...]:
     """What to generate: the choices of the first prompt, then of the next."""
-    sampling, constraint = sampling_of(request, request.logprobs), constraint_of(request)
+    sampling = sampling_of(request, request.logprobs)
     made: list[generation_pb2.Generation] = []
     for prompt in request.prompt:
         is_text = isinstance(prompt, str)
@@ -107,7 +107,7 @@ def generations_of(request: CompletionRequest) -> tuple[generation_pb2.Generatio
             stop=request.stop or (),
             ignore_eos=bool(request.ignore_eos),
             new_tokens_min=request.min_tokens or 0,
-            constraint=constraint,
+            constraint=shape.constraint if shape else None,
         )
         made += choices_of(generation, request.choice_count)
     return tuple(made)

@@ -1,5 +1,6 @@
 """What shape a reply must have: OpenAI's response_format, and what other servers have for it. Compiles nothing."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -57,12 +58,20 @@ class ConstraintFields(Strict):
     guided_grammar: Grammar | None = None
 
 
-def constraint_of(fields: ConstraintFields) -> generation_pb2.Constraint | None:
-    """The one constraint that is asked for, None when none is. Raises HttpProblem when there are several."""
-    asked = [(param, made) for param, made in _each(fields) if made is not None]
+@dataclass(frozen=True)
+class Shape:
+    """What is asked for, and by which field."""
+
+    constraint: generation_pb2.Constraint
+    param: str
+
+
+def shape_of(fields: ConstraintFields) -> Shape | None:
+    """The one shape that is asked for, None when none is. Raises HttpProblem when there are several."""
+    asked = [Shape(made, param) for param, made in _each(fields) if made is not None]
     if len(asked) > 1:
-        raise wrong(asked[1][0], f"{asked[0][0]} asks for another shape already")
-    return asked[0][1] if asked else None
+        raise wrong(asked[1].param, f"{asked[0].param} asks for another shape already")
+    return asked[0] if asked else None
 
 
 def of_schema(param: str, schema: Schema | str, strict: bool | None) -> generation_pb2.Constraint:

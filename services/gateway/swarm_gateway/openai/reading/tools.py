@@ -11,7 +11,7 @@ from swarm_gateway.openai.reading.fields import FunctionType, Name, Schema, Stri
 
 TOOLS_MAX = 128
 DESCRIPTION_CHARACTERS_MAX = 16_384
-SCHEMA_BYTES_MAX = 128 * 2**10  # what a grammar is made of; larger ones are compiled for too long
+SCHEMA_BYTES_MAX = 64 * 2**10  # what a grammar is made of; the leader takes no larger one
 _MODES = {
     "none": generation_pb2.TOOL_MODE_NONE,
     "auto": generation_pb2.TOOL_MODE_AUTO,

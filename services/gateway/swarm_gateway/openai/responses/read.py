@@ -30,5 +30,6 @@ def read_response(body: bytes) -> Asked:
             "max_tokens": "max_output_tokens",
             "new_tokens_max": "max_output_tokens",
             "constraint": "text.format",
+            "response_format": "text.format",
         },
     )

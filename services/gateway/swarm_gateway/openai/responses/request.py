@@ -52,20 +52,20 @@ class FunctionTool(FunctionSpec):
     type: FunctionType
 
 
-class NamedTool(Strict):
+class ResponseNamedTool(Strict):
     """Which tool."""
 
     type: FunctionType
     name: Name
 
 
-class ToolChoice(Strict):
+class ResponseToolChoice(Strict):
     """A choice that is more than a word. "function": this one must be called. "allowed_tools": one of these may be."""
 
     type: Literal["function", "allowed_tools"]
     name: Name | None = None
     mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=TOOLS_MAX)] | None = None
+    tools: Annotated[list[ResponseNamedTool], Field(min_length=1, max_length=TOOLS_MAX)] | None = None
 
 
 class TextFormat(Strict):
@@ -99,7 +99,8 @@ class ResponsesRequest(DrawingFields):
     tools: Annotated[list[FunctionTool], Field(max_length=TOOLS_MAX)] | None = None
     tool_choice: (
         Annotated[
-            Annotated[ToolChoice, Tag("<object>")] | Annotated[Literal["none", "auto", "required"], Tag("<text>")],
+            Annotated[ResponseToolChoice, Tag("<object>")]
+            | Annotated[Literal["none", "auto", "required"], Tag("<text>")],
             by_kind('must be "none", "auto", "required" or an object'),
         ]
         | None
@@ -162,7 +163,7 @@ def generation_of(request: ResponsesRequest) -> generation_pb2.Generation:
 def _choose(request: ResponsesRequest) -> tuple[Any, generation_pb2.ToolChoice | None]:
     """As `choose` does, with this endpoint's objects."""
     tools, choice = request.tools or (), request.tool_choice
-    if not isinstance(choice, ToolChoice):
+    if not isinstance(choice, ResponseToolChoice):
         return choose(tools, choice)
     if choice.type == "function":
         if choice.name is None:
