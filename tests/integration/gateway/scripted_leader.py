@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
 
 import grpc
 from silentswarm.core.v1 import access_pb2, generation_pb2
@@ -64,6 +65,11 @@ class ScriptedLeader(
     """Answers what its fields say, and records what it was asked. tokens: secret -> scopes; none: nobody is asked."""
 
     def __init__(self) -> None:
+        for service in (models_pb2, serving_pb2, status_pb2, tokens_pb2):
+            for described in service.DESCRIPTOR.services_by_name.values():
+                for method in described.methods:
+                    if method.name not in vars(ScriptedLeader):
+                        setattr(self, method.name, unscripted)
         self.scripts: dict[str, Script] = {}
         self.tokens: dict[str, tuple[str, ...]] = {}
         self.knows_tokens = True  # false: a leader from before there were any
@@ -159,6 +165,11 @@ class ScriptedLeader(
 def bearer_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     """The token a call carries, or ""."""
     return str(dict(metadata or ()).get("authorization", "")).removeprefix("Bearer ")
+
+
+async def unscripted(request: Any, context: grpc.aio.ServicerContext) -> None:
+    """As a leader answers that is too old to know the call."""
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not scripted")
 
 
 async def start_leader(leader: ScriptedLeader, port: int = 0) -> tuple[grpc.aio.Server, int]:

@@ -44,7 +44,7 @@ HOST = b"Host: localhost\r\n"
         (b"POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: gzip\r\n" + HOST + b"\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nExpect: wonders\r\n" + HOST + b"\r\n", 417),
         (b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n", 404),
-        (b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+        (b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n", 405),
         (b"TRACE /v1/models HTTP/1.1\r\n" + HOST + b"\r\n", 405),
         (b"FOO /v1/models HTTP/1.1\r\n" + HOST + b"\r\n", 400),
         (b"PROPFIND /v1/models HTTP/1.1\r\n" + HOST + b"\r\n", 405),
@@ -85,6 +85,13 @@ async def test_a_head_beyond_the_limits_is_refused_and_names_which(gateway, requ
     assert reply.status == status
     assert_openai_error(reply.document, code=code)
     assert reply.is_closed
+
+
+async def test_a_broken_head_request_has_no_body_in_its_answer(gateway):
+    """Its bytes would stand before the next reply."""
+    reply = await send_raw(gateway, b"HEAD /" + b"a" * 20_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", has_body=False)
+
+    assert (reply.status, reply.is_closed) == (414, True)
 
 
 async def test_heads_that_never_end_leave_memory_flat(start_gateway):

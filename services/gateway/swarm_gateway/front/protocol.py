@@ -12,18 +12,20 @@ from typing import Any
 
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError, LineTooLong
-from multidict import CIMultiDict
 
-from swarm_gateway.bodies import ENCODINGS
+from swarm_gateway.front.broken import (
+    FIELD_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    HEADERS_MAX,
+    LINE_BYTES_MAX,
+    head_too_large,
+    problem_of_broken,
+    raw_reply,
+)
 from swarm_gateway.front.headers import add_safety
 from swarm_gateway.problems import Problem, error_response
 
 log = structlog.get_logger()
-LINE_BYTES_MAX = 8_190  # of a request line
-FIELD_BYTES_MAX = 16_380  # of one header line; unlike LINE_BYTES_MAX, which tells them apart
-HEADERS_MAX = 128
-HEAD_BYTES_MAX = 64 * 2**10
 LINGER_S = 2.0
 
 
@@ -75,7 +77,16 @@ class GatewayRunner(web.AppRunner):
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_end_timer", "_head_bytes", "_head_timer", "_is_deaf", "_limits", "_payload", "_write_timer")
+    __slots__ = (
+        "_end_timer",
+        "_head_bytes",
+        "_head_timer",
+        "_is_bodiless",
+        "_is_deaf",
+        "_limits",
+        "_payload",
+        "_write_timer",
+    )
 
     def __init__(
         self, server: GatewayServer, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, **settings: Any
@@ -88,6 +99,7 @@ class Connection(web.RequestHandler):
         self._write_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
         self._is_deaf = False
+        self._is_bodiless = False  # the head that came last, or is coming, is of a HEAD
 
     @property
     def is_idle(self) -> bool:
@@ -118,6 +130,8 @@ class Connection(web.RequestHandler):
             return
         was_in_head = self._payload is None or self._payload.is_eof()
         heads = self._request_count
+        if was_in_head and not self._head_bytes and data:
+            self._is_bodiless = data.startswith(b"HEAD ")
         super().data_received(data)
         if self._request_count != heads:
             self._payload = self._messages[-1][1] if self._messages else None
@@ -125,7 +139,7 @@ class Connection(web.RequestHandler):
         elif was_in_head and data:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
-                self.refuse(_head_too_large())
+                self.refuse(head_too_large())
             elif self._head_timer is None:
                 self._expect_head()
 
@@ -153,7 +167,7 @@ class Connection(web.RequestHandler):
         if self.transport is None or not self.is_idle:
             self.force_close()
         elif not self._is_deaf:
-            self.transport.write(_raw(problem))
+            self.transport.write(raw_reply(problem, self._is_bodiless))
             self.stop_reading()
             self._end_timer = self._loop.call_later(LINGER_S, self.force_close)
 
@@ -167,9 +181,11 @@ class Connection(web.RequestHandler):
         """Broken HTTP as JSON. What was sent is neither told nor logged: it may hold credentials."""
         if request.writer.output_size > 0:
             raise ConnectionError("another reply was begun")
-        problem = _problem_of(status, exc)
+        problem = problem_of_broken(status, exc)
         log.info("not HTTP", status=problem.status, why=problem.message, kind=type(exc).__name__)
-        response = error_response(problem)
+        response: web.Response = error_response(problem)
+        if self._is_bodiless:
+            response = web.Response(status=problem.status, headers=problem.headers)
         add_safety(response.headers)
         response.force_close()
         return response
@@ -220,39 +236,3 @@ class Connection(web.RequestHandler):
     def _drop(self) -> None:
         if self.transport is not None:
             self.transport.abort()
-
-
-def _problem_of(status: int, error: BaseException | None) -> Problem:
-    no_retry = {"x-should-retry": "false"}
-    if isinstance(error, LineTooLong):
-        if error.args[1] == LINE_BYTES_MAX:
-            return Problem(
-                414, f"the request line has more than {LINE_BYTES_MAX} bytes", "uri_too_long", None, no_retry
-            )
-        return _head_too_large()
-    if isinstance(error, ContentEncodingError):
-        headers = {"Accept-Encoding": ", ".join(ENCODINGS), **no_retry}
-        return Problem(415, f"send bodies as {', '.join(ENCODINGS)} or plain", "unsupported_encoding", None, headers)
-    if isinstance(error, HttpProcessingError):
-        if error.message.startswith("Too many"):
-            return _head_too_large()
-        return Problem(400, "this is not an HTTP/1.1 request", "bad_request", None, no_retry)
-    return Problem(status, "internal error in the gateway", "internal")
-
-
-def _head_too_large() -> Problem:
-    words = f"the headers have more than {HEADERS_MAX} lines, {FIELD_BYTES_MAX} bytes in one, or {HEAD_BYTES_MAX} bytes"
-    return Problem(431, words, "headers_too_large", None, {"x-should-retry": "false"})
-
-
-def _raw(problem: Problem) -> bytes:
-    """A whole reply, for a client that has sent no request."""
-    response = error_response(problem)
-    headers: CIMultiDict[str] = response.headers
-    add_safety(headers)
-    body = response.body
-    assert isinstance(body, bytes)
-    headers["Content-Length"] = str(len(body))
-    headers["Connection"] = "close"
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n{lines}\r\n".encode() + body
