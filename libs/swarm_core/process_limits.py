@@ -4,6 +4,8 @@ import contextlib
 import resource
 from pathlib import Path
 
+_CPU_GRACE_S = 5  # until SIGKILL
+
 
 def limit_memory(data_bytes: int) -> None:
     """Take at most so much memory of its own; beyond it allocations fail, as MemoryError in Python.
@@ -18,8 +20,10 @@ def limit_memory(data_bytes: int) -> None:
 
 
 def limit_cpu(seconds: int) -> None:
-    """Compute at most so long, over all threads; the kernel ends the process after that."""
-    _lower(resource.RLIMIT_CPU, seconds)
+    """Compute at most so long, over all threads; the kernel ends the process after that, with SIGXCPU."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = seconds + _CPU_GRACE_S if hard == resource.RLIM_INFINITY else min(seconds + _CPU_GRACE_S, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(seconds, most), most))
 
 
 def limit_file(size_bytes: int) -> None:

@@ -1,8 +1,12 @@
 """`swarm-stage serve --socket PATH`: started by a fellow, serves one stage, ends with it."""
 
+import os
+
+# Before the libraries are imported, which read them once: whatever a model's files name, nothing is fetched for it.
+os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+
 import argparse
 import asyncio
-import os
 import signal
 import sys
 

