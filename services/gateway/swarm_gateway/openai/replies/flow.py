@@ -12,7 +12,6 @@ from silentswarm.leader.v1 import inference_pb2
 from swarm_core.clock import Clock
 
 from swarm_gateway.bodies import read_body
-from swarm_gateway.callers import caller_of
 from swarm_gateway.config import GatewayConfig
 from swarm_gateway.leader import Leader
 from swarm_gateway.metrics import GatewayMetrics, ReplyMeter
@@ -45,7 +44,7 @@ class ReplyFlow:
             key = idempotency_key(request.headers.getall("Idempotency-Key", []))
             body = await read_body(request, self._config.body_bytes_max, self._config.read_timeout_s)
             asked, fingerprint = await read_apart(partial(_read_named, read, bool(key)), body)
-            caller = str(request.get("caller") or self._caller_of(request))
+            caller = request["caller"]
             structlog.contextvars.bind_contextvars(caller=caller)  # so that an operator can give this one a weight
             begin = partial(self._pieces, asked, caller, meter)
             pieces, is_known = self._keyed.follow(caller, key, fingerprint, begin) if key else (begin(), False)
@@ -56,9 +55,6 @@ class ReplyFlow:
         if asked.is_streamed:
             return await deliver_stream(request, pieces, headers, self._config, self._metrics)
         return await deliver_whole(pieces, headers)
-
-    def _caller_of(self, request: web.Request) -> str:
-        return caller_of(request.headers.get("Authorization", ""), request.remote or "", self._config.caller_secret)
 
     def _pieces(self, asked: Asked, caller: str, meter: ReplyMeter) -> AsyncGenerator[Piece, None]:
         """Begins nothing before it is read."""
