@@ -1,11 +1,17 @@
 """Templates in their process: what transformers makes of them, and an end to those that have none."""
 
+import asyncio
+import json
 import time
 from pathlib import Path
 
 import pytest
-from silentswarm.core.v1.generation_pb2 import Chat, ChatMessage
-from swarm_core.errors import BadRequest
+from silentswarm.core.v1.generation_pb2 import Chat, ChatMessage, Constraint, Generation
+from swarm_core.clock import SystemClock
+from swarm_core.errors import BadRequest, ServableCorrupt
+from swarm_stage.engine.budget import KvBudget
+from swarm_stage.engine.inbox import Inbox
+from swarm_stage.serve.replies import Replies
 from swarm_stage.text.codec import TemplateHostile, load_text_codec
 from swarm_stage.text.workroom import TaskKilled, TaskRefused, Workroom
 
@@ -120,4 +126,46 @@ def test_the_words_of_a_refusal_name_the_field(tmp_path):
         codec.chat_prompt(Chat(messages=[ChatMessage(role="system", content="Be kind.")]))
 
     assert refused.value.facts["field"] == "messages"
+    codec.close()
+
+
+@pytest.mark.parametrize("template", [FOR_EVER, "{{ ''.__class__.__mro__ }}", "{{ 'a' * 2000000000 }}"])
+async def test_a_hostile_template_fails_the_load_with_a_reason(tmp_path, template):
+    codec = load_text_codec(write_model(tmp_path, template=template))
+    inbox = Inbox(asyncio.get_running_loop())
+    replies = Replies(inbox, codec, 600, KvBudget(100, 100), SystemClock())
+
+    with pytest.raises(ServableCorrupt, match="the model's chat template refuses this"):
+        await replies.check_template()
+    codec.close()
+
+
+async def test_a_template_that_wants_another_conversation_does_not_fail_the_load(tmp_path):
+    template = "{{ raise_exception('only with tools') }}"
+    codec = load_text_codec(write_model(tmp_path, template=template))
+    replies = Replies(Inbox(asyncio.get_running_loop()), codec, 600, KvBudget(100, 100), SystemClock())
+
+    assert await replies.check_template() is None
+    codec.close()
+
+
+async def test_grammars_that_take_all_their_time_do_not_hold_up_prompts(tmp_path):
+    codec = load_text_codec(write_model(tmp_path))
+    replies = Replies(Inbox(asyncio.get_running_loop()), codec, 600, KvBudget(100, 100), SystemClock())
+    bombs = []
+    for place in range(4):
+        schema = {"allOf": [{"type": "string", "pattern": f"{place}.{{{each * 10}}}b"} for each in range(60)]}
+        asked = Generation(chat=CHAT, constraint=Constraint(json_schema=json.dumps(schema)))
+        bombs.append(asyncio.ensure_future(anext(replies.generate(f"bomb {place}", asked))))
+    await asyncio.sleep(0)  # they begin
+    started_s = time.monotonic()
+    await replies._encode_in_time(Generation(chat=CHAT))
+    took_s = time.monotonic() - started_s
+    refused = await asyncio.gather(*bombs, return_exceptions=True)
+
+    assert took_s < 1.5
+    assert all(isinstance(each, BadRequest) and each.facts["field"] == "response_format" for each in refused)
+    fine = Generation(chat=CHAT, constraint=Constraint(json_object={}))
+    assert await replies._compile_in_time((await replies._encode_in_time(fine)).grammar)
+    codec.grammar_compiler.close()
     codec.close()

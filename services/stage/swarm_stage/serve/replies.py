@@ -25,7 +25,7 @@ from swarm_stage.text.reply_shape import PLAIN, ReplyShape
 NEW_TOKENS_DEFAULT = 1024  # a reply nobody bounded; the context bounds it further
 PROGRESS_TIMEOUT_S = 120.0  # no answer at all, not even to a prompt piece: a stage is frozen
 ENCODE_TIMEOUT_S = 30.0  # a template or tokenizer that takes longer is broken, or the text is absurd
-TEMPLATE_CHECK_S = 10.0
+TEMPLATE_CHECK_S = 45.0  # a template has 5 s; the process it is rendered in may take long to start on a busy machine
 ENCODERS = 2  # threads of their own: a slow template must not take those that everything else uses
 COMPILERS = 2  # threads of their own: a grammar that takes its whole time must not hold up prompts
 COMPILE_TIMEOUT_S = 20.0  # with the wait for a free one; the work itself has 2 s

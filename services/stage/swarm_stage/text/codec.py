@@ -100,7 +100,7 @@ class TextCodec:
         self.default_sampling: dict[str, float | int] = _sampling_defaults(generation)
         self._reasoning = reasoning_marks(self._template, frozenset(added.values()))
         self._calls = call_format(self._templates.get("tool_use", self._template))
-        self._typed = TypedMarks(self._marks(), lambda: tokenizer.backend_tokenizer.to_str())
+        self._typed = TypedMarks(self._marks(), self._tokenizer_json)
 
     def chat_prompt(self, chat: generation_pb2.Chat) -> ChatPrompt:
         """The conversation through the model's chat template, and how the reply to it is to be read.
@@ -135,8 +135,7 @@ class TextCodec:
     def token_bytes(self) -> list[bytes]:
         """What each token is as bytes, by id; special ones by name."""
         pieces = self._tokenizer.convert_ids_to_tokens(list(range(len(self._tokenizer))))
-        decoder = json.loads(self._tokenizer.backend_tokenizer.to_str()).get("decoder")
-        return token_bytes(pieces, self._added, decoder)
+        return token_bytes(pieces, self._added, json.loads(self._tokenizer_json()).get("decoder"))
 
     @cached_property
     def grammar_compiler(self) -> GrammarCompiler:
@@ -218,6 +217,13 @@ class TextCodec:
         if BREAK in text:
             return self._typed.encode(text)
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _tokenizer_json(self) -> str:
+        """The tokenizer as tokenizer.json describes it. Raises BadRequest for the few kinds that have no such form."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise BadRequest("this model's tokenizer is of a kind that cannot do this")
+        return backend.to_str()
 
     def _marks(self) -> dict[str, int]:
         """Tokens that mean something beyond their text: special ones, and those the templates themselves write."""
