@@ -27,6 +27,7 @@ from swarm_cli.inference import (
     show_timing,
 )
 from swarm_cli.leader import Leader
+from swarm_cli.reply_view import Aside
 from swarm_cli.terminal import err
 
 QUIT = {"/quit", "/exit"}
@@ -78,7 +79,7 @@ def talk(
         if timing:
             show_timing(reply)
         if reply.text:
-            conversation.chat.messages.add(role="assistant", content=reply.text)
+            conversation.chat.messages.add(role="assistant", content=reply.text, reasoning=reply.reasoning)
         else:
             del conversation.chat.messages[-1]  # a question without an answer would put two user turns in a row
 
@@ -87,9 +88,17 @@ def answer_once(
     runner: asyncio.Runner, leader: Leader, model_id: str, conversation: generation_pb2.Generation
 ) -> Reply:
     """One reply on stdout. A failure is told and the chat goes on; Ctrl-C keeps what came so far."""
-    reply = Reply()
+    reply, aside = Reply(), Aside(print_aside)
+
+    def show(part: str) -> None:
+        aside.end()
+        print_part(part)
+
     try:
-        runner.run(follow_reply(leader, model_id, conversation, print_part, reply))
+        try:
+            runner.run(follow_reply(leader, model_id, conversation, show, reply, aside.show))
+        finally:
+            aside.end()
     except KeyboardInterrupt:
         print_part(" [stopped]" if reply.parts else "[stopped]")
     except SwarmError as error:
@@ -98,6 +107,11 @@ def answer_once(
         return reply
     print_part("\n")
     return reply
+
+
+def print_aside(part: str) -> None:
+    """Reasoning and calls, dimmed and on stderr: stdout is what the model answers."""
+    err().print(part, end="", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def read_line() -> str | None:

@@ -33,13 +33,19 @@ class Reply:
 
     request_id: str = ""
     parts: list[str] = field(default_factory=list)
+    reasoning_parts: list[str] = field(default_factory=list)
     done: generation_pb2.GenerationEvent.Done | None = None
     took: Took = field(default_factory=Took)
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """All of its content."""
         return "".join(self.parts)
+
+    @property
+    def reasoning(self) -> str:
+        """What the model reasoned before it answered."""
+        return "".join(self.reasoning_parts)
 
 
 def infer_command(
@@ -60,7 +66,7 @@ def infer_command(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Ask one question; the answer streams to stdout."""
+    """Ask one question; the answer streams to stdout, without what the model reasons before it."""
     context: CommandContext = ctx.obj
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text:
@@ -83,7 +89,8 @@ def infer_command(
         if reply.parts and not as_json:
             print_part("\n")  # also before the words of a failure in the middle
     if as_json:
-        print_json({"request_id": reply.request_id, "text": reply.text, "done": json_of(reply.done)})
+        reasoning = {"reasoning": reply.reasoning} if reply.reasoning else {}
+        print_json({"request_id": reply.request_id, "text": reply.text, **reasoning, "done": json_of(reply.done)})
     elif not reply.parts:
         print_part("\n")
     if timing:
@@ -114,8 +121,11 @@ async def follow_reply(
     generation: generation_pb2.Generation,
     show: Callable[[str], None],
     reply: Reply | None = None,
+    show_aside: Callable[[generation_pb2.GenerationEvent.TokenBatch], None] = lambda batch: None,
 ) -> Reply:
     """One reply, each part handed to `show` as it comes; `reply`, when given, holds what came also after a cancel.
+
+    show_aside: is handed batches with reasoning or calls of tools in them, before `show` gets their content.
 
     Until its first token stderr says what is being waited for. Cancelling leaves the queue, or ends the session on
     every stage. Raises SwarmError.
@@ -137,6 +147,9 @@ async def follow_reply(
                     notice.begin(f"computing the prompt, {event.started.prompt_tokens:,} tokens", QUIET_S, REPEAT_S)
                 case "tokens":
                     notice.clear()
+                    if event.tokens.reasoning or event.tokens.tool_calls:
+                        reply.reasoning_parts.append(event.tokens.reasoning)
+                        show_aside(event.tokens)
                     if event.tokens.text:
                         reply.parts.append(event.tokens.text)
                         show(event.tokens.text)

@@ -1,6 +1,6 @@
-"""How one reply looks from outside: where it stands while it waits, and where its time went. Pure."""
+"""How one reply looks from outside: where it stands while it waits, what is beside its text, its time. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -17,6 +17,35 @@ class Took:
 
     started_ms: float = 0.0
     total_ms: float = 0.0
+
+
+class Aside:
+    """What a model writes beside its answer, as lines: reasoning as it comes, and every call of a tool on its own."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._is_line_begun = False
+        self._index = -1  # of the call whose line is begun
+
+    def show(self, batch: generation_pb2.GenerationEvent.TokenBatch) -> None:
+        """More of it."""
+        if batch.reasoning:
+            self._put(batch.reasoning)
+        for call in batch.tool_calls:
+            if call.index != self._index:
+                self.end()
+                self._index = call.index
+            self._put(f"{call.name}({call.arguments}" if call.name else call.arguments)
+
+    def end(self) -> None:
+        """The answer goes on, or is over: what is begun becomes a whole line."""
+        if self._is_line_begun:
+            self._write(")\n" if self._index >= 0 else "\n")
+        self._is_line_begun, self._index = False, -1
+
+    def _put(self, text: str) -> None:
+        self._is_line_begun = True
+        self._write("".join(each if each.isprintable() or each == "\n" else " " for each in text))
 
 
 def standing_text(queued: generation_pb2.GenerationEvent.Queued) -> str:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from silentswarm.core.v1 import generation_pb2
 from swarm_cli.progress import Notice
-from swarm_cli.reply_view import Took, ordinal, standing_text, timing_view
+from swarm_cli.reply_view import Aside, Took, ordinal, standing_text, timing_view
 from swarm_cli.terminal import console_on
 
 Queued = generation_pb2.GenerationEvent.Queued
@@ -145,3 +145,28 @@ def test_a_wait_that_is_over_soon_is_not_mentioned_and_a_long_one_shows_that_it_
         notice.draw()
 
     assert stream.getvalue() == "computing the prompt (2 s)\ncomputing the prompt (7 s)\n"
+
+
+def test_reasoning_and_calls_are_lines_beside_the_answer():
+    written: list[str] = []
+    aside = Aside(written.append)
+    batch = generation_pb2.GenerationEvent.TokenBatch
+    delta = generation_pb2.GenerationEvent.ToolCallDelta
+    for told in (
+        batch(reasoning="Let me\x1b[2J "),
+        batch(reasoning="see.", tool_calls=[delta(index=0, name="get")]),
+        batch(tool_calls=[delta(index=0, arguments='{"a"'), delta(index=0, arguments=": 1}")]),
+        batch(tool_calls=[delta(index=1, name="put", arguments="{}")]),
+    ):
+        aside.show(told)
+    aside.end()
+    aside.end()
+
+    assert "".join(written) == 'Let me [2J see.\nget({"a": 1})\nput({})\n'
+
+
+def test_an_answer_without_anything_beside_it_is_not_touched():
+    written: list[str] = []
+    Aside(written.append).end()
+
+    assert written == []
