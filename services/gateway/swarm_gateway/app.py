@@ -18,6 +18,7 @@ from swarm_gateway.front.front import Front
 from swarm_gateway.front.places import too_many
 from swarm_gateway.leader import Leader
 from swarm_gateway.metrics import GatewayMetrics
+from swarm_gateway.openai.openapi import openai_paths, openai_schemas
 from swarm_gateway.openai.routes import openai_endpoints
 from swarm_gateway.problems import json_response
 from swarm_gateway.rest.handlers import RestHandlers
@@ -50,9 +51,10 @@ def make_table(
 ) -> Table[Endpoint]:
     """Every endpoint of the gateway. Raises ValueError for one without an access class."""
     routes = list(routes_of(leader_services()))
+    document = openapi_document(routes, "SilentSwarm", version, openai_paths(), openai_schemas())
     return endpoint_table(
         (
-            *own_endpoints(openapi_document(routes, "SilentSwarm", version), version, metrics),
+            *own_endpoints(document, version, metrics),
             *rest_endpoints(RestHandlers(config, leader), routes),
             *openai_endpoints(config, leader, clock, metrics),
             *web_endpoints(),
