@@ -21,7 +21,8 @@ from swarm_gateway.leader import Leader
 from swarm_rpc.channel import dial
 
 from tests.integration.gateway.conftest import CONFIG
-from tests.integration.web.page_leader import PageLeader, start_page_leader
+from tests.integration.gateway.scripted_leader import start_leader
+from tests.integration.web.page_leader import PageLeader
 
 CHROMIUM_FLAGS = [
     "--no-sandbox",
@@ -92,7 +93,7 @@ async def open_chat(browser: Browser):
     async with AsyncExitStack() as stack:
 
         async def open_page(leader: PageLeader, **options: Any) -> Chat:
-            server, port = await start_page_leader(leader)
+            server, port = await start_leader(leader)
             stack.push_async_callback(server.stop, 0)
             url = await stack.enter_async_context(_gateway(port))
             context = await browser.new_context(**options)

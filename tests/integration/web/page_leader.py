@@ -2,19 +2,8 @@
 
 import asyncio
 
-import grpc
 from silentswarm.core.v1 import stage_pb2
-from silentswarm.leader.v1 import (
-    inference_pb2_grpc,
-    models_pb2_grpc,
-    serving_pb2,
-    serving_pb2_grpc,
-    status_pb2_grpc,
-    tokens_pb2,
-    tokens_pb2_grpc,
-)
-from swarm_core.errors import Unauthenticated
-from swarm_rpc.server import listen, make_server
+from silentswarm.leader.v1 import serving_pb2
 
 from tests.integration.gateway.scripted_leader import WAIT_S, ScriptedLeader, done, started, tokens
 
@@ -72,60 +61,23 @@ def measured(*names: str) -> serving_pb2.ModelPerformance:
     )
 
 
-class PageLeader(ScriptedLeader, tokens_pb2_grpc.TokensServicer):
-    """Answers what its fields say. token: when set, the one credential it takes."""
+class PageLeader(ScriptedLeader):
+    """Answers what its fields say. tokens: secret -> scopes, as the scripted leader has them."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.__dict__.pop("GetPerformance", None)  # scripted here
         self.placement = placed(stage(0, "kitchen"), stage(1, "attic"))
         self.performance = measured("kitchen", "attic")
-        self.token = ""
-        self.authorizations: list[str] = []
-
-    async def Generate(self, request, context):
-        self._check(context)
-        async for event in super().Generate(request, context):
-            yield event
-
-    async def ListModels(self, request, context):
-        self._check(context)
-        return await super().ListModels(request, context)
 
     async def GetModelStatus(self, request, context):
         self._fail()
-        self._check(context)
         if request.model_id == self.placement.model_id:
             return self.placement
         return serving_pb2.ModelStatus(model_id=request.model_id, state=serving_pb2.PLACEMENT_STATE_UNSPECIFIED)
 
     async def GetPerformance(self, request, context):
-        self._check(context)
         return self.performance
-
-    async def GetSelf(self, request, context):
-        self._check(context)
-        return tokens_pb2.GetSelfResponse(
-            enforced=bool(self.token), token=tokens_pb2.ApiToken(token_id="t1", scopes=["operate"])
-        )
-
-    def _check(self, context) -> None:
-        given = dict(context.invocation_metadata()).get("authorization", "")
-        self.authorizations.append(given)
-        if self.token and given != f"Bearer {self.token}":
-            raise Unauthenticated("no such token")
-
-
-async def start_page_leader(leader: PageLeader, port: int = 0) -> tuple[grpc.aio.Server, int]:
-    """A real server on a free port, or on this one."""
-    server = make_server()
-    inference_pb2_grpc.add_InferenceServicer_to_server(leader, server)
-    models_pb2_grpc.add_ModelsServicer_to_server(leader, server)
-    serving_pb2_grpc.add_ServingServicer_to_server(leader, server)
-    status_pb2_grpc.add_StatusServicer_to_server(leader, server)
-    tokens_pb2_grpc.add_TokensServicer_to_server(leader, server)
-    bound = listen(server, f"127.0.0.1:{port}")
-    await server.start()
-    return server, bound
 
 
 def says(*texts: str, pause_s: float = 0.0):

@@ -27,15 +27,12 @@ export class PerformanceView {
 
   async #refresh() {
     const modelId = this.hands.modelId();
-    try {
-      const asked = ["performance", "status"].map((what) => askJson(modelPath(modelId, what)));
-      const [measured, status] = await Promise.all(asked);
-      this.#body.replaceChildren(...this.#parts(modelId, measured, status));
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      const told = explain(error, modelId);
-      this.#body.replaceChildren(el("p", { class: "note failed" }, [told.title, told.advice].filter(Boolean).join(" ")));
-    }
+    const asked = ["status", "performance"].map((what) => askJson(modelPath(modelId, what)));
+    const [status, measured] = await Promise.allSettled(asked);
+    // A leader that measures nothing still says who holds what.
+    const failures = [status, measured].flatMap(({ reason }) => (reason ? [failureOf(reason, modelId)] : [])).slice(0, 1);
+    const parts = status.value ? this.#parts(modelId, measured.value ?? {}, status.value) : [];
+    this.#body.replaceChildren(...failures, ...parts);
     clearTimeout(this.#timer);
     if (this.#dialog.open) this.#timer = setTimeout(() => this.#refresh(), AGAIN_MS);
   }
@@ -44,15 +41,21 @@ export class PerformanceView {
     const names = (status.stages ?? []).map((stage) => String(stage.fellow_name));
     const last = this.hands.lastReply();
     const minutes = Math.max(1, Math.round(Number(measured.window_s) / 60));
-    const window = `last ${counted(minutes, "minute")}`;
+    const window = minutes ? `last ${counted(minutes, "minute")}` : "";
     return [
       el("p", { class: "hint" }, el("b", { dir: "auto" }, modelId), ` is ${stateWord(status.state)}`),
-      el("section", {}, heading("Speed", window), figures(measured)),
+      measured.window_s === undefined ? null : el("section", {}, heading("Speed", window), figures(measured)),
       el("section", {}, heading("Ring", probeWords(status)), ring(measured, status)),
       el("section", {}, heading("One token", window), split(measured.split, names)),
       last?.timing ? el("section", {}, heading("One token", "latest reply here"), split(splitOf(last.timing), last.nodes)) : null,
     ].filter(Boolean);
   }
+}
+
+function failureOf(error, modelId) {
+  if (!(error instanceof ApiError)) throw error;
+  const told = explain(error, modelId);
+  return el("p", { class: "note failed" }, [told.title, told.advice].filter(Boolean).join(" "));
 }
 
 function heading(words, about) {
