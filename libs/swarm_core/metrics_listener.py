@@ -80,7 +80,8 @@ def check_metrics_listen(listen: str, allow_insecure: bool) -> None:
         return
     raise BadRequest(
         f"{VARIABLE}: will not listen on {host}: figures are told to whoever asks, in plaintext. Listen on 127.0.0.1 "
-        "and have them fetched on this machine or through a tunnel, or set SWARM_ALLOW_INSECURE=1 if the network is yours alone.",
+        "and have them fetched on this machine or through a tunnel, or set SWARM_ALLOW_INSECURE=1 if the network is "
+        "yours alone.",
         field=VARIABLE,
     )
 
