@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from swarm_fellow.host.address import advertised_host
 from swarm_fellow.host.cache import ModelCache
 from swarm_fellow.host.cache_room import CacheRoom
 from swarm_fellow.host.certificates import NodeCertificates
+from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
 from swarm_fellow.host.hardware_reader import HardwareReader
@@ -89,6 +91,7 @@ def compose(
             on_credential=transfer.present,
             door=door,
             certificates=certificates,
+            credential=NodeCredential(state.path),
         ),
         on_state=notifier.status,
     )
@@ -120,6 +123,7 @@ def _introduction(config: FellowConfig, identity: str) -> Introduction:
         join_token=config.join_token,
         version=importlib.metadata.version("silentswarm"),
         capabilities=capabilities_to_proto(declared),
+        process_nonce=uuid.uuid4().hex,
     )
 
 

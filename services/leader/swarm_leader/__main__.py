@@ -6,7 +6,8 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
@@ -32,6 +33,7 @@ from swarm_core.config import describe_variables, from_environment
 from swarm_core.errors import BadRequest, Conflict, SwarmError, Unavailable
 from swarm_core.listen import is_loopback, join_host_port
 from swarm_core.logs import configure_logs
+from swarm_rpc.interceptors import Authorize, allow_all
 from swarm_rpc.limits import MESSAGE_BYTES_MAX
 from swarm_rpc.server import add_health_and_reflection, announce, listen, make_server
 from swarm_rpc.tls import FileIdentity, server_credentials
@@ -40,7 +42,9 @@ from swarm_leader.catalog.disk import DiskCatalog
 from swarm_leader.catalog.importer import Importer
 from swarm_leader.config import LeaderConfig, check
 from swarm_leader.domain.leases import Leases
+from swarm_leader.flows.admission import Admissions
 from swarm_leader.flows.board import Board
+from swarm_leader.flows.doors import Doors, check_fetch
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.fleet import Fleet
@@ -58,6 +62,7 @@ from swarm_leader.flows.replies import Replies
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.sweep import sweep_forever
 from swarm_leader.flows.tasks import TaskSet
+from swarm_leader.flows.tokens import keep_tokens
 from swarm_leader.flows.wire import Wiring
 from swarm_leader.metrics.answer import answering_metrics
 from swarm_leader.metrics.replies import ReplyMetrics
@@ -65,6 +70,7 @@ from swarm_leader.metrics.state import State, make_registry, read_leader, read_r
 from swarm_leader.relay.lane import LaneLimits
 from swarm_leader.relay.servicer import RelayServicer
 from swarm_leader.relay.ticket import Tickets
+from swarm_leader.rpc.access import Access, current_caller
 from swarm_leader.rpc.fellow_link import FellowLinkServicer
 from swarm_leader.rpc.fleet import FleetServicer
 from swarm_leader.rpc.inference import InferenceServicer
@@ -78,6 +84,7 @@ from swarm_leader.rpc.tokens import TokensServicer
 from swarm_leader.rpc.transfer import TransferServicer
 from swarm_leader.rpc.trust import TrustServicer
 from swarm_leader.store import Store, open_store
+from swarm_leader.store.admin_file import DiskAdminFile
 from swarm_leader.trust.identity import LeaderIdentity, names_of_host
 
 log = structlog.get_logger()
@@ -143,17 +150,31 @@ class Leader:
             clock,
             config.recover_s,
         )
+        self.doors = Doors(
+            store.tokens,
+            store.join_tokens,
+            DiskAdminFile(config.data_dir),
+            clock,
+            config.asks_for_tokens,
+            config.join_token,
+            lambda: self.identity.pin,
+        )
+        admissions = Admissions(self.doors.join_tokens, self.doors.are_open)
+        self.joining = Joining(self.registry, store.fellows, self.board, self.faults, clock, admissions)
+        self.access = Access(self.doors.tokens, self.registry, self.doors.calls, self.joining.confirm)
         self._clock = clock
 
     def is_enforced(self) -> bool:
         """Whether stages must prove themselves, to each other and to the relay."""
-        return self.config.has_tls
+        return self.config.has_tls or not self.doors.are_open()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer for it."""
         config, store, clock = self.config, self.store, self._clock
-        joining = Joining(self.registry, store.fellows, self.board, self.faults, clock, config.join_token)
-        fleet = Fleet(self.registry, store.fellows, self.signals, self.faults, clock, config.unload_timeout_s)
+        doors = self.doors
+        fleet = Fleet(
+            self.registry, store.fellows, self.signals, self.faults, clock, config.unload_timeout_s, doors.calls
+        )
         generating = Generating(
             self.catalog,
             self.board,
@@ -168,7 +189,7 @@ class Leader:
         writer = StatusWriter(self.registry, self.gates)
         importer = Importer(config.models_root, is_loaded=self._is_loaded)
         fellow_link = FellowLinkServicer(
-            joining, self.registry, self.signals, self.faults, self.identity, config.heartbeat_s, config.lease_s
+            self.joining, self.registry, self.signals, self.faults, self.identity, config.heartbeat_s, config.lease_s
         )
         serving = ServingServicer(
             self.loading,
@@ -182,25 +203,28 @@ class Leader:
         fellow_link_pb2_grpc.add_FellowLinkServicer_to_server(fellow_link, server)
         inference_link = InferenceLinkServicer(self.registry, self.replies)
         inference_link_pb2_grpc.add_InferenceLinkServicer_to_server(inference_link, server)
-        transfer_pb2_grpc.add_TransferServicer_to_server(TransferServicer(self.catalog), server)
+        transfer = TransferServicer(self.catalog, check=self._check_fetch)
+        transfer_pb2_grpc.add_TransferServicer_to_server(transfer, server)
         models_pb2_grpc.add_ModelsServicer_to_server(models, server)
         serving_pb2_grpc.add_ServingServicer_to_server(serving, server)
-        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating), server)
+        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating, doors.tokens), server)
         fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
         trust_pb2_grpc.add_TrustServicer_to_server(TrustServicer(self.identity), server)
-        tokens_pb2_grpc.add_TokensServicer_to_server(TokensServicer(), server)
+        tokens_pb2_grpc.add_TokensServicer_to_server(TokensServicer(doors.tokens, doors.join_tokens), server)
         relay_pb2_grpc.add_RelayServicer_to_server(self.relay, server)
 
     async def start(self) -> None:
         """Know again what was known: fellows, models, placements. Raises SwarmErrors of the store."""
         await asyncio.to_thread(self.catalog.refresh)
         await self.registry.start(self.config.recover_s)
+        await self.doors.tokens.start()
         await recover(self.store.ledger, self.board, self.registry, self.ending)
 
     def serve(self) -> None:
         """The server answers now: judge leases, take work."""
         self.tasks.start(sweep_forever(self.registry, self.faults), "sweep")
+        self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
         self.health.phase = "serving"
 
     async def drain(self, grace_s: float) -> None:
@@ -213,6 +237,10 @@ class Leader:
             if fellow.link is not None:
                 fellow.link.end(why)
         self.replies.end_links(why)
+        await self.doors.tokens.flush()
+
+    def _check_fetch(self, model_id: str) -> None:
+        check_fetch(self.board, current_caller().fellow_id, model_id)
 
     def _read_state(self) -> State:
         return read_leader(self.board, self.registry, self.gates, self.relay.board)
@@ -242,9 +270,9 @@ def make_relay(config: LeaderConfig, tickets: Tickets | None, is_open: Callable[
     return RelayServicer(limits, tickets, is_open)
 
 
-def make_leader_server(config: LeaderConfig) -> grpc.aio.Server:
-    """A server that takes the relay's largest frame."""
-    return make_server(max(MESSAGE_BYTES_MAX, (config.relay_max_frame_mb + 1) * 2**20))
+def make_leader_server(config: LeaderConfig, authorize: Authorize = allow_all) -> grpc.aio.Server:
+    """A server that takes the relay's largest frame, and of everything else what `authorize` lets through."""
+    return make_server(max(MESSAGE_BYTES_MAX, (config.relay_max_frame_mb + 1) * 2**20), authorize)
 
 
 async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
@@ -253,13 +281,13 @@ async def serve_leader(config: LeaderConfig, stop: asyncio.Event) -> None:
     Raises SwarmErrors when it cannot start: port, folder, database.
     """
     clock = SystemClock()
-    server = make_leader_server(config)
-    identity = make_identity(config, clock)
-    port = listen(server, join_host_port(config.host, config.grpc_port), await asyncio.to_thread(identity.credentials))
     with lock_folder(config.data_dir):
         store = await open_store(config.store_url, clock)
         try:
-            leader = Leader(config, store, clock, identity)
+            leader = Leader(config, store, clock)
+            server = make_leader_server(config, leader.access.authorize)
+            credentials = await asyncio.to_thread(leader.identity.credentials)
+            port = listen(server, join_host_port(config.host, config.grpc_port), credentials)
             async with answering_metrics(config.metrics_listen, leader.metrics):
                 await _serve(leader, server, port, stop)
         finally:
@@ -272,11 +300,19 @@ async def _serve(leader: Leader, server: grpc.aio.Server, port: int, stop: async
     leader.add_to(server)
     healthy = add_health_and_reflection(server, LEADER_SERVICES)
     await leader.start()
+    address = join_host_port(leader.config.host, port)
+    with address_told(leader.config.data_dir, address):
+        await _serve_at(address, leader, server, healthy, stop)
+
+
+async def _serve_at(
+    address: str, leader: Leader, server: grpc.aio.Server, healthy: health.aio.HealthServicer, stop: asyncio.Event
+) -> None:
     await server.start()
     leader.serve()
     await announce(healthy, LEADER_SERVICES, serving=True)
     encryption = {"tls": leader.identity.pin or "own files"} if leader.identity.is_on else {}
-    log.info(f"leader ready on {join_host_port(leader.config.host, port)}", version=VERSION, **encryption)
+    log.info(f"leader ready on {address}", version=VERSION, **encryption)
     await stop.wait()
     await announce(healthy, LEADER_SERVICES, serving=False)
     stopping = asyncio.create_task(server.stop(GRACE_S + 1))  # from now on new calls are refused
@@ -340,6 +376,20 @@ def open_folders(config: LeaderConfig) -> None:
             raise BadRequest(
                 f"the folder {folder} cannot be used ({why}); set {variable} to one that can", field=variable
             )
+
+
+@contextmanager
+def address_told(data_dir: Path, address: str) -> Iterator[None]:
+    """A file that says where this leader listens, while it does: `swarm` takes the admin token beside it only there."""
+    file = data_dir / "leader.address"
+    try:
+        file.write_text(address + "\n")
+    except OSError as error:
+        log.warning("cannot say where this leader listens", file=str(file), why=error.strerror)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def lock_folder(data_dir: Path) -> IO[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swarm_core.config import env
 from swarm_core.errors import BadRequest
-from swarm_core.listen import check_bind_host, tls_files, tls_is_on
+from swarm_core.listen import check_bind_host, is_loopback, tls_files, tls_is_on
 from swarm_core.metrics_listener import check_metrics_listen
 
 from swarm_leader.domain.callers import CALLER_FORM, is_caller
@@ -32,7 +32,17 @@ class LeaderConfig:
     database_url: str = env("SWARM_DATABASE_URL", "", "sqlite or postgresql URL; empty is leader.db in the data folder")
     servable_models_root: str = env("SWARM_SERVABLE_MODELS_ROOT", "", "servables; unset is below the data folder")
     min_free_disk_gb: float = env("SWARM_MIN_FREE_DISK_GB", 1.0, "not ready with less disk free than this, in GB")
-    join_token: str = env("SWARM_JOIN_TOKEN", "", "a fellow must present it to join; empty lets any join")
+    require_api_token: bool = env(
+        "SWARM_REQUIRE_API_TOKEN",
+        False,
+        "ask everyone for a token, even when there is none yet; beyond loopback this is always so",
+    )
+    join_token: str = env(
+        "SWARM_JOIN_TOKEN",
+        "",
+        "a join token of your own, for any number of machines and for ever; empty: only those of `swarm join-token "
+        "create` let machines join, and where no token is asked for any machine may",
+    )
     allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "listen beyond loopback without TLS")
     tls: str = env(
         "SWARM_TLS",
@@ -107,6 +117,11 @@ class LeaderConfig:
     def tls_files(self) -> tuple[Path, Path] | None:
         """Certificate and key of the operator's own. Raises BadRequest, which `check` does first."""
         return tls_files(self.tls_cert, self.tls_key)
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether tokens are asked for even when there is none."""
+        return self.require_api_token or not is_loopback(self.host)
 
     @property
     def models_root(self) -> Path:

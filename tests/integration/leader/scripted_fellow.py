@@ -31,6 +31,7 @@ def declare(**changes: Any) -> capabilities_pb2.Capabilities:
         "direct_link": capabilities_pb2.DirectLink(),
         "serve_rewire": capabilities_pb2.ServeRewire(),
         "serve_kv_budget": capabilities_pb2.ServeKvBudget(),
+        "serve_sampling": capabilities_pb2.ServeSampling(),
     }
     return capabilities_pb2.Capabilities(**{**able, **changes})
 
@@ -47,6 +48,8 @@ class ScriptedFellow:
         self.total_bytes: int | None = None
         self.compute_capability = ""  # of a card; "" is a processor
         self.registered: fellow_link_pb2.Registered | None = None
+        self.credential = ""  # presented once it has one
+        self.process_nonce = ""
         self.error: grpc.aio.AioRpcError | None = None
         self.signals: list[fellow_link_pb2.Signal] = []
         self.requests: list[inference_link_pb2.ReplyRequest] = []
@@ -67,8 +70,14 @@ class ScriptedFellow:
         self.beats = True
         self._sequences = itertools.count(1)
         self._links: list[asyncio.Task[None]] = []
+        self._channel: grpc.aio.Channel | None = None
         self._up: asyncio.Queue[Any] = asyncio.Queue()
         self._events: asyncio.Queue[Any] = asyncio.Queue()
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call."""
+        return (("authorization", f"Bearer {self.credential}"),) if self.credential else ()
 
     @property
     def is_connected(self) -> bool:
@@ -92,6 +101,7 @@ class ScriptedFellow:
         self._links = [asyncio.create_task(self._connect(registered)), asyncio.create_task(self._beat())]
         async with asyncio.timeout(10):
             self.registered = await registered
+        self.credential = self.registered.node_credential or self.credential
         for spec in self.registered.unwanted:
             self.held.pop(spec.placement_id, None)
         self.open_inference_link()
@@ -110,7 +120,8 @@ class ScriptedFellow:
         for task in self._links:
             task.cancel()
         await asyncio.gather(*self._links, return_exceptions=True)
-        await self._channel.close()
+        if self._channel is not None:
+            await self._channel.close()
 
     async def drop_inference_link(self) -> None:
         """Only the inference link breaks."""
@@ -147,6 +158,7 @@ class ScriptedFellow:
             capabilities=self.capabilities,
             held=self.held.values(),
             version="0.1.0",
+            process_nonce=self.process_nonce,
         )
 
     def _device(self) -> hardware_pb2.Device:
@@ -160,7 +172,7 @@ class ScriptedFellow:
         )
 
     async def _connect(self, registered: "asyncio.Future[Any]") -> None:
-        call = fellow_link_pb2_grpc.FellowLinkStub(self._channel).Connect(_drain(self._up))
+        call = fellow_link_pb2_grpc.FellowLinkStub(self._channel).Connect(_drain(self._up), metadata=self.metadata)
         try:
             async for answer in call:
                 if answer.WhichOneof("body") == "registered":
@@ -219,7 +231,9 @@ class ScriptedFellow:
         self._up.put_nowait(fellow_link_pb2.ConnectRequest(result=result))
 
     async def _serve(self) -> None:
-        call = inference_link_pb2_grpc.InferenceLinkStub(self._channel).Serve(_drain(self._events))
+        call = inference_link_pb2_grpc.InferenceLinkStub(self._channel).Serve(
+            _drain(self._events), metadata=self.metadata
+        )
         async for answer in call:
             if answer.WhichOneof("body") == "cancel":
                 self.cancels.append(answer.cancel.request_id)
@@ -263,5 +277,4 @@ async def joined(address: str, *fellows: ScriptedFellow) -> AsyncIterator[tuple[
         yield fellows
     finally:
         for fellow in fellows:
-            if fellow.registered is not None:
-                await fellow.leave()
+            await fellow.leave()

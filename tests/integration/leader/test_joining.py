@@ -6,9 +6,7 @@ import grpc
 import pytest
 from silentswarm.fellow.v1 import fellow_link_pb2, fellow_link_pb2_grpc
 from silentswarm.leader.v1 import fleet_pb2
-from swarm_core.clock import SystemClock
 from swarm_core.errors import FellowLost, Reason
-from swarm_leader.flows.join import Joining
 from swarm_leader.rpc.fellow_link import FellowLinkServicer
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
@@ -56,14 +54,18 @@ async def test_a_name_that_is_taken_gets_a_number_and_keeps_it(tmp_path):
 
 
 async def test_the_same_identity_again_replaces_its_ghost(tmp_path):
+    """A process that opens its link again, before the leader has noticed that the older one is dead."""
     old, new = ScriptedFellow("kitchen"), ScriptedFellow("kitchen")
-    async with running_leader(tmp_path) as rig, joined(rig.address, old, new):
-        await until(lambda: old.error is not None, "the older stream ends")
+    old.process_nonce = new.process_nonce = "this run"
+    async with running_leader(tmp_path) as rig, joined(rig.address, old):
+        new.credential = old.credential
+        async with joined(rig.address, new):
+            await until(lambda: old.error is not None, "the older stream ends")
 
-        assert error_of(old.error).why is Reason.CONFLICT
-        assert new.registered.fellow_id == old.registered.fellow_id
-        assert new.is_connected
-        assert list(await list_fellows(rig)) == ["kitchen"]
+            assert error_of(old.error).why is Reason.CONFLICT
+            assert new.registered.fellow_id == old.registered.fellow_id
+            assert new.is_connected
+            assert list(await list_fellows(rig)) == ["kitchen"]
 
 
 async def test_a_broken_link_is_silent_at_once_and_lost_after_the_lease(tmp_path):
@@ -197,9 +199,8 @@ async def test_a_heartbeat_read_after_the_link_ended_grants_no_lease(tmp_path):
 
     async with running_leader(tmp_path) as rig:
         leader = rig.leader
-        joining = Joining(leader.registry, leader.store.fellows, leader.board, leader.faults, SystemClock(), "")
         servicer = FellowLinkServicer(
-            joining, leader.registry, leader.signals, leader.faults, leader.identity, 5.0, 15.0
+            leader.joining, leader.registry, leader.signals, leader.faults, leader.identity, 5.0, 15.0
         )
         answers = servicer.Connect(requests(), Call())
         await anext(answers)

@@ -9,6 +9,7 @@ from silentswarm.leader.v1 import inference_pb2, inference_pb2_grpc, serving_pb2
 from swarm_core.errors import ModelNotReady, Reason
 from swarm_leader.rpc.generations import GENERATION_BYTES_MAX
 from swarm_rpc.channel import dial
+from swarm_rpc.limits import MESSAGE_BYTES_MAX
 
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, joined
@@ -337,7 +338,9 @@ async def test_a_request_larger_than_a_link_takes_is_refused_and_costs_no_other_
         running = rig.generate(request_id="r1")
         await until(lambda: bool(kitchen.requests), "the request arrives")
         roomy = dial(rig.address, 16 * 2**20)
-        chat = generation_pb2.Chat(messages=[generation_pb2.ChatMessage(role="user", content="x" * 5 * 2**20)])
+        chat = generation_pb2.Chat(
+            messages=[generation_pb2.ChatMessage(role="user", content="x" * (MESSAGE_BYTES_MAX - 2**10))]
+        )
         stub = inference_pb2_grpc.InferenceStub(roomy)
         request = inference_pb2.GenerateRequest(model_id=MODEL, generation=generation_pb2.Generation(chat=chat))
 

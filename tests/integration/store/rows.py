@@ -82,6 +82,7 @@ def api_token(number: int = 1, **changes: Any) -> ApiTokenRecord:
         "expires_s": 1_770_000_000,
         "revoked_s": 1_765_000_000,
         "last_used_s": 1_764_000_000,
+        "by_leader": True,
         "usage": TokenUsage(requests=2**33, prompt_tokens=2**40, completion_tokens=2**41, cancelled=3),
     }
     return ApiTokenRecord(**facts | changes)

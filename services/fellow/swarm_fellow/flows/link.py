@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 import structlog
@@ -21,6 +21,7 @@ from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
 from swarm_fellow.host.certificates import NodeCertificates
+from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.host.leader_door import LeaderDoor
 from swarm_fellow.rpc.convert import devices_to_proto, machine_to_proto
@@ -30,18 +31,28 @@ log = structlog.get_logger()
 REGISTER_TIMEOUT_S = 20.0
 OUTBOX_MAX = 512  # messages; a link that is so far behind is broken
 HEARTBEAT_MS_DEFAULT = 5_000
-REFUSALS = {Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED, Reason.BAD_REQUEST, Reason.CAPABILITY_MISSING}
+REFUSALS = {
+    Reason.UNAUTHENTICATED,
+    Reason.PERMISSION_DENIED,
+    Reason.BAD_REQUEST,
+    Reason.CAPABILITY_MISSING,
+    Reason.CONFLICT,
+}
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a fellow says of itself at every registration; hardware and held stages are read anew each time."""
+    """What a fellow says of itself at every registration; hardware and held stages are read anew each time.
+
+    process_nonce: one word for this run of the process.
+    """
 
     identity: str
     name: str
-    join_token: str
+    join_token: str = field(repr=False)
     version: str
     capabilities: capabilities_pb2.Capabilities
+    process_nonce: str
 
 
 # Told the credential to present on calls beside Connect ("" is none).
@@ -65,6 +76,7 @@ class LinkParts:
     on_credential: CredentialSink
     door: LeaderDoor
     certificates: NodeCertificates
+    credential: NodeCredential
 
 
 class LeaderLink:
@@ -104,7 +116,7 @@ class LeaderLink:
     async def _connect(self) -> None:
         """One connection, from registration to its end. Raises what ended it."""
         channel = await self._parts.door.open()
-        call = FellowLinkStub(channel).Connect()
+        call = FellowLinkStub(channel).Connect(metadata=self._parts.credential.metadata)
         try:
             registered = await self._register(call)
             log.info("registered with the leader", fellow_id=registered.fellow_id, name=registered.name)
@@ -133,6 +145,7 @@ class LeaderLink:
             hardware=machine_to_proto(machine),
             capabilities=self._introduction.capabilities,
             version=self._introduction.version,
+            process_nonce=self._introduction.process_nonce,
             certificate_request=await asyncio.to_thread(self._parts.certificates.request),
             held=[
                 link_pb2.HeldStage(status=stage.status, ring_addresses=stage.loaded.ring_addresses)
@@ -148,6 +161,8 @@ class LeaderLink:
         if answer is grpc.aio.EOF or answer.WhichOneof("body") != "registered":
             raise LinkBroken("the leader ended the link instead of accepting the registration")
         registered = answer.registered
+        # Before it is used once: from its first use on the leader takes nothing else from this machine.
+        await asyncio.to_thread(self._parts.credential.keep, registered.node_credential)
         await asyncio.to_thread(self._parts.certificates.keep, registered.certificate, registered.roots)
         await asyncio.to_thread(self._parts.door.take_roots, registered.roots)
         return registered
@@ -175,8 +190,7 @@ class _Connection:
 
     async def run(self) -> None:
         """Until the link breaks. Raises what broke it."""
-        credential = self._registered.node_credential
-        metadata = (("authorization", f"Bearer {credential}"),) if credential else ()
+        metadata = self._parts.credential.metadata
         self._parts.on_credential(metadata)
         self._parts.table.report_to(self._send)
         try:

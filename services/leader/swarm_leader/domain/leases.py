@@ -50,6 +50,10 @@ class Leases:
         """The fellow was deleted."""
         self._leases.pop(fellow_id, None)
 
+    def is_running(self, fellow_id: str) -> bool:
+        """Whether its lease is not over."""
+        return self.state(fellow_id) is not FellowState.LOST
+
     def state(self, fellow_id: str) -> FellowState:
         """Where the fellow stands now."""
         lease = self._leases.get(fellow_id)

@@ -48,6 +48,21 @@ class TokenStore(Protocol):
         """Every token, newest first."""
 
 
+class SecretFile(Protocol):
+    """One secret on the leader's disk, for its own user's eyes only."""
+
+    path: Path
+
+    def read(self) -> str:
+        """The secret; "" when there is none that can be read."""
+
+    def write(self, secret: str) -> None:
+        """Keep the secret, whole or not at all. Raises DiskFull."""
+
+    def remove(self) -> None:
+        """The secret opens nothing any more."""
+
+
 class JoinTokenStore(Protocol):
     """Tokens by which machines join."""
 

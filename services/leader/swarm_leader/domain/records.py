@@ -82,7 +82,8 @@ class TokenUsage:
 class ApiTokenRecord:
     """A token of a person or a program. Times are Unix seconds; None: never. scopes: lowest first.
 
-    digest: SHA-256 of the secret, hex; the secret itself is nowhere.
+    digest: SHA-256 of the secret, hex; the secret itself is nowhere. by_leader: the leader made it by itself, so that
+    somebody can get in; tokens are never asked for because of it.
     """
 
     token_id: str
@@ -93,6 +94,7 @@ class ApiTokenRecord:
     expires_s: int | None = None
     revoked_s: int | None = None
     last_used_s: int | None = None
+    by_leader: bool = False
     usage: TokenUsage = TokenUsage()
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import CapabilityMissing, FellowLost, SwarmError
+from swarm_core.errors import CapabilityMissing, FellowLost, SwarmError, Unauthenticated
 
+from swarm_leader.domain.access import NO_CREDENTIAL
 from swarm_leader.domain.ports import FellowStore
+from swarm_leader.flows.calls import OpenCalls
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.signals import Signals
@@ -26,6 +28,7 @@ class Fleet:
         faults: Faults,
         clock: Clock,
         unload_timeout_s: float,
+        calls: OpenCalls,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -33,6 +36,7 @@ class Fleet:
         self._faults = faults
         self._clock = clock
         self._unload_timeout_s = unload_timeout_s
+        self._calls = calls
 
     async def ping(self, id_or_name: str) -> float:
         """There and back, in ms.
@@ -62,11 +66,13 @@ class Fleet:
             fellow.drop_stage(placement_id)
 
     async def delete(self, id_or_name: str) -> None:
-        """Forget a fellow: end its stages and its link. It may join again. Raises FellowNotFound."""
+        """Forget a fellow: end its stages, its link and its credential. It may join again. Raises FellowNotFound."""
         fellow = self._registry.find(id_or_name)
         with contextlib.suppress(SwarmError):  # gone, or silent: it ends what it holds when it registers again
             await self.release(fellow.fellow_id)
-        await self._store.save(replace(fellow.record, deleted=True))
+        forgotten = replace(fellow.record, deleted=True, credential_sha256="", credential_confirmed=False, joined_by="")
+        await self._store.save(forgotten)
         self._registry.forget(fellow.fellow_id)
+        self._calls.end_all(fellow.fellow_id, Unauthenticated(NO_CREDENTIAL))
         if fellow.link is not None:
             fellow.link.end(FellowLost(f"fellow {fellow.name} was deleted", fellow=fellow.name))

@@ -1,5 +1,6 @@
 """The fellows as the leader knows them now: record, link, live figures, stages held. Decides nothing, sends nothing."""
 
+import hmac
 from dataclasses import dataclass, field
 
 from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
@@ -31,9 +32,9 @@ class Held:
 class Fellow:
     """One machine, known for good and perhaps connected.
 
-    stages: by placement id, oldest first. freed_bytes: what stages held that ended since the last heartbeat, by
-    placement id. unwanted_at_s: when it was told to end a stage that it still reports. has_certificate: it got one when
-    it registered.
+    process_nonce: word of the process that holds the link, and peer where it calls from. stages: by placement id,
+    oldest first. freed_bytes: what stages held that ended since the last heartbeat, by placement id. unwanted_at_s:
+    when it was told to end a stage that it still reports. has_certificate: it got one when it registered.
     """
 
     record: FellowRecord
@@ -41,6 +42,8 @@ class Fellow:
     declared: capabilities_pb2.Capabilities
     capabilities: Capabilities
     link: ControlLink | None = None
+    process_nonce: str = ""
+    peer: str = ""
     has_certificate: bool = False
     heartbeat_at_s: float | None = None
     stages: dict[str, Held] = field(default_factory=dict)
@@ -95,30 +98,43 @@ class Registry:
         self._store = store
         self._clock = clock
         self._fellows: dict[str, Fellow] = {}
+        self._credentials: dict[str, str] = {}  # fellow id by SHA-256 of its credential
 
     async def start(self, recover_s: float) -> None:
         """Know every fellow of the store again, each with one whole lease of `recover_s` to come back in."""
         for record in await self._store.all():
-            self._fellows[record.fellow_id] = Fellow(
-                record=record,
-                hardware=hardware_pb2.Hardware.FromString(record.hardware),
-                declared=capabilities_pb2.Capabilities.FromString(record.capabilities),
-                capabilities=Capabilities(),
+            self.put(
+                Fellow(
+                    record=record,
+                    hardware=hardware_pb2.Hardware.FromString(record.hardware),
+                    declared=capabilities_pb2.Capabilities.FromString(record.capabilities),
+                    capabilities=Capabilities(),
+                )
             )
             self.leases.grant(record.fellow_id, is_linked=False, lease_s=recover_s)
 
     def put(self, fellow: Fellow) -> None:
-        """Add or replace a fellow."""
+        """Add or replace a fellow; a credential it had before opens nothing any more."""
+        self._forget_credential(fellow.fellow_id)
         self._fellows[fellow.fellow_id] = fellow
+        if fellow.record.credential_sha256:
+            self._credentials[fellow.record.credential_sha256] = fellow.fellow_id
 
     def forget(self, fellow_id: str) -> None:
         """A fellow was deleted."""
+        self._forget_credential(fellow_id)
         self._fellows.pop(fellow_id, None)
         self.leases.forget(fellow_id)
 
     def get(self, fellow_id: str) -> Fellow | None:
         """By id."""
         return self._fellows.get(fellow_id)
+
+    def by_credential(self, digest: str) -> Fellow | None:
+        """The fellow whose credential has this SHA-256, hex."""
+        fellow = self._fellows.get(self._credentials.get(digest, ""))
+        is_its_own = fellow is not None and hmac.compare_digest(fellow.record.credential_sha256, digest)
+        return fellow if is_its_own else None
 
     def all(self) -> list[Fellow]:
         """By name."""
@@ -163,6 +179,11 @@ class Registry:
         """Whether its link is open."""
         fellow = self._fellows.get(fellow_id)
         return fellow is not None and fellow.link is not None and fellow.link.ended is None
+
+    def _forget_credential(self, fellow_id: str) -> None:
+        old = self._fellows.get(fellow_id)
+        if old is not None:
+            self._credentials.pop(old.record.credential_sha256, None)
 
     def take_heartbeat(
         self, fellow: Fellow, devices: list[hardware_pb2.Device], statuses: list[stage_pb2.StageStatus]

@@ -47,14 +47,14 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
     async def Connect(
         self, requests: AsyncIterator[link_pb2.ConnectRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[link_pb2.ConnectResponse]:
-        joined = await self._register(requests, context.peer())
+        joined, certificate_request = await self._register(requests, context.peer())
         link = joined.link
         link.when_ended(lambda why: self._signals.take_link_end(link, why))
         gone = FellowLost(f"its connection broke ({context.peer()})", fellow=link.fellow_name)
         context.add_done_callback(lambda _: link.end(gone))
         reading = asyncio.create_task(self._read(joined, requests, gone))
         try:
-            certified = self._identity.certify_fellow(link.fellow_id, registration.certificate_request)
+            certified = self._identity.certify_fellow(link.fellow_id, certificate_request)
             joined.fellow.has_certificate = bool(certified.certificate)
             registered = link_pb2.Registered(
                 fellow_id=link.fellow_id,
@@ -73,15 +73,19 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
             reading.cancel()
             link.end(gone)
 
-    async def _register(self, requests: AsyncIterator[link_pb2.ConnectRequest], peer: str) -> Joined:
-        """Read the registration and let the fellow in. Raises Overloaded, and what keeps it out."""
+    async def _register(self, requests: AsyncIterator[link_pb2.ConnectRequest], peer: str) -> tuple[Joined, bytes]:
+        """Read the registration and let the fellow in; with its request for a certificate.
+
+        Raises Overloaded, and what keeps it out.
+        """
         if self._registering >= REGISTERING_MAX:
             raise Overloaded(f"{self._registering} machines register now, which is the most at once")
         self._registering += 1
         try:
             registration = await _read_registration(requests, peer)
             self._identity.check_request(registration.certificate_request)  # before anything changes
-            return await self._joining.register(registration, current_caller())
+            joined = await self._joining.register(registration, current_caller())
+            return joined, registration.certificate_request
         finally:
             self._registering -= 1
 

@@ -1,19 +1,25 @@
 """leader.v1.Inference: one reply per call. Thin."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import grpc
+from silentswarm.core.v1 import generation_pb2
 from silentswarm.leader.v1 import inference_pb2, inference_pb2_grpc
 
-from swarm_leader.flows.generate import Generating
+from swarm_leader.flows.generate import Caller, Generating
+from swarm_leader.flows.tokens import Tokens
+from swarm_leader.flows.usage import counted
+from swarm_leader.rpc.access import current_caller
 from swarm_leader.rpc.generations import check_generation, check_request_id
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     """Generates text."""
 
-    def __init__(self, generating: Generating) -> None:
+    def __init__(self, generating: Generating, tokens: Tokens) -> None:
         self._generating = generating
+        self._tokens = tokens
 
     async def Generate(
         self, request: inference_pb2.GenerateRequest, context: grpc.aio.ServicerContext
@@ -22,5 +28,17 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         caller = self._generating.caller(check_request_id(request.request_id))
         # A call may end while this generator is suspended at a yield; only the callback hears of it at once.
         context.add_done_callback(lambda _: caller.leave())
-        async for event in self._generating.generate(caller, request.model_id, generation):
-            yield inference_pb2.GenerateEvent(request_id=caller.request_id, event=event)
+        async with aclosing(self._events(caller, request.model_id, generation)) as events:
+            async for event in events:
+                yield inference_pb2.GenerateEvent(request_id=caller.request_id, event=event)
+
+    def _events(
+        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+        """The reply. Where tokens are asked for, it is its token's, and counted."""
+        token_id = current_caller().token_id
+        if not token_id:
+            return self._generating.generate(caller, model_id, generation)
+        generation.caller = token_id
+        events = self._generating.generate(caller, model_id, generation)
+        return counted(events, lambda used: self._tokens.take_use(token_id, used))

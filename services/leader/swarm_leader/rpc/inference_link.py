@@ -10,6 +10,7 @@ from swarm_core.errors import BadRequest, FellowLost
 
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import InferenceLink, Replies
+from swarm_leader.rpc.access import check_own, current_caller
 
 HELLO_TIMEOUT_S = 10.0
 
@@ -25,6 +26,7 @@ class InferenceLinkServicer(inference_link_pb2_grpc.InferenceLinkServicer):
         self, requests: AsyncIterator[link_pb2.ServeRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[link_pb2.ServeResponse]:
         fellow_id = await _read_hello(requests)
+        check_own(current_caller(), fellow_id)
         # Raises FellowLost for a fellow that has not registered, or not again: it is to Connect first.
         name = self._registry.link_of(fellow_id).fellow_name
         link: InferenceLink = InferenceLink(fellow_id, name)

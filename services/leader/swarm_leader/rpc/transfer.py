@@ -1,7 +1,7 @@
 """The Transfer service: bytes of tensors and small files to fellows, from any offset. The fellow verifies hashes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,19 +32,28 @@ class Span:
 
 
 class TransferServicer(transfer_pb2_grpc.TransferServicer):
-    """Reads one chunk at a time, in a thread, and only as fast as the fellow takes them."""
+    """Reads one chunk at a time, in a thread, and only as fast as the fellow takes them.
+
+    check: raises when whoever calls may not have this model.
+    """
 
     def __init__(
-        self, catalog: Catalog, fetches_max: int = FETCHES_MAX, take_timeout_s: float = TAKE_TIMEOUT_S
+        self,
+        catalog: Catalog,
+        fetches_max: int = FETCHES_MAX,
+        take_timeout_s: float = TAKE_TIMEOUT_S,
+        check: Callable[[str], None] = lambda model_id: None,
     ) -> None:
         self._catalog = catalog
         self._fetches_max = fetches_max
         self._take_timeout_s = take_timeout_s
+        self._check = check
         self._fetches = 0
 
     async def GetManifest(
         self, request: transfer_pb2.GetManifestRequest, context: grpc.aio.ServicerContext
     ) -> transfer_pb2.GetManifestResponse:
+        self._check(request.model_id)
         await asyncio.to_thread(self._catalog.refresh)
         return transfer_pb2.GetManifestResponse(
             manifest_json=self._catalog.manifest_json(request.model_id),
@@ -54,6 +63,7 @@ class TransferServicer(transfer_pb2_grpc.TransferServicer):
     async def Fetch(
         self, request: transfer_pb2.FetchRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[transfer_pb2.FetchChunk]:
+        self._check(request.model_id)
         if self._fetches >= self._fetches_max:
             raise Overloaded(f"{self._fetches} fetches are running, which is the most at once", running=self._fetches)
         self._fetches += 1

@@ -16,6 +16,7 @@ from swarm_leader.store.fellows import SqlFellowStore
 from swarm_leader.store.ledger import SqlLedger
 from swarm_leader.store.migrate import upgrade_schema
 from swarm_leader.store.tokens import SqlJoinTokenStore, SqlTokenStore
+from swarm_leader.store.uncut import Uncut
 
 BUSY_MS = 5_000  # another process holding the SQLite file (a backup, a person) is waited for this long
 ANSWER_S = 10.0  # a PostgreSQL that takes longer for one statement counts as gone
@@ -28,6 +29,7 @@ class Database:
     """
 
     def __init__(self, engine: AsyncEngine, is_sqlite: bool) -> None:
+        self.uncut = Uncut()
         self._engine = engine
         self._is_sqlite = is_sqlite
 
@@ -62,7 +64,8 @@ class Database:
             raise known from error
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Let what runs end, and give the connections back."""
+        await self.uncut.settle()
         await self._engine.dispose()
 
 

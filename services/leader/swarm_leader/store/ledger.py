@@ -13,6 +13,7 @@ from swarm_core.errors import SwarmError
 from swarm_leader.domain.records import LedgerEvent, PlacementRecord, PlacementState, Route, StageRecord, Transport
 from swarm_leader.store.fellows import Transactions
 from swarm_leader.store.schema import placement_events, placement_stages, placements, write_probe
+from swarm_leader.store.uncut import uncut
 from swarm_leader.store.upsert import clean_text, insert_or_replace
 
 PROBE_S = 2.0  # a disk that takes longer for one row is not one to promise durability on
@@ -22,11 +23,13 @@ class SqlLedger:
     """The newest placement of a model is the one with the highest epoch, then the latest made."""
 
     def __init__(self, database: Transactions, clock: Clock, probe_s: float = PROBE_S) -> None:
+        self.uncut = database.uncut
         self._database = database
         self._clock = clock
         self._probe_s = probe_s
         self._probe: asyncio.Task[None] | None = None
 
+    @uncut
     async def save(self, placement: PlacementRecord, what: str) -> None:
         """Insert or replace the placement and append `what` to its log, in one transaction; durable when it returns."""
         event = {
@@ -44,6 +47,7 @@ class SqlLedger:
                 await connection.execute(sa.insert(placement_stages), stage_rows)
             await connection.execute(sa.insert(placement_events).values(event))
 
+    @uncut
     async def latest(self, model_id: str) -> PlacementRecord | None:
         """The newest placement of a model."""
         newest = (
@@ -56,6 +60,7 @@ class SqlLedger:
             records = await _records(connection, newest)
         return records[0] if records else None
 
+    @uncut
     async def open(self) -> list[PlacementRecord]:
         """The newest placement of every model that is not unloaded, by model id."""
         order = (placements.c.epoch.desc(), placements.c.created_s.desc(), placements.c.placement_id.desc())
@@ -70,6 +75,7 @@ class SqlLedger:
             records = await _records(connection, newest)
         return sorted(records, key=lambda placement: placement.model_id)
 
+    @uncut
     async def events(self, placement_id: str) -> list[LedgerEvent]:
         """The placement's log, oldest first."""
         log = (

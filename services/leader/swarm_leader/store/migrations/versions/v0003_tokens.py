@@ -24,6 +24,7 @@ def upgrade() -> None:
         sa.Column("expires_s", sa.BigInteger, nullable=True),
         sa.Column("revoked_s", sa.BigInteger, nullable=True),
         sa.Column("last_used_s", sa.BigInteger, nullable=True),
+        sa.Column("by_leader", sa.Boolean, nullable=False),
         sa.Column("requests", sa.BigInteger, nullable=False),
         sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
         sa.Column("completion_tokens", sa.BigInteger, nullable=False),
