@@ -8,6 +8,8 @@ from swarm_stage.engine.reply import Likelihood
 from swarm_stage.engine.sampling import Sampling
 from swarm_stage.model.sampling import draw, log_probabilities, permit, shape_logits
 
+_NO_IDS = np.empty(0, np.int64)
+
 
 class Drawer:
     """One session's. What it keeps is a function of the tokens it was given or drew, whatever happened in between.
@@ -17,7 +19,7 @@ class Drawer:
 
     def __init__(self, sampling: Sampling, prompt_ids: Sequence[int] = ()) -> None:
         self._sampling = sampling
-        self._prompt_ids = np.asarray(prompt_ids, np.int64) if prompt_ids else ()
+        self._prompt_ids = np.asarray(prompt_ids, np.int64) if prompt_ids else _NO_IDS
         self._drawn: dict[int, int] = {}  # token by position, ascending
         self._counts: dict[int, int] = {}
 

@@ -34,7 +34,7 @@ def draw(
 
 
 def shape_logits(
-    logits_V: np.ndarray, sampling: Sampling, prompt_ids: Sequence[int], counts: Mapping[int, int]
+    logits_V: np.ndarray, sampling: Sampling, prompt_ids: Sequence[int] | np.ndarray, counts: Mapping[int, int]
 ) -> np.ndarray:
     """Logits with penalties and biases, in float64, which none of them overflows.
 
@@ -52,8 +52,8 @@ def shape_logits(
         times = np.fromiter(counts.values(), np.float64, len(counts))
         shaped_V[drawn_ids] -= times * sampling.frequency_penalty + sampling.presence_penalty
     if sampling.logit_bias:
-        ids, biases = zip(*sampling.logit_bias, strict=True)
-        shaped_V[list(ids)] += biases
+        biased_ids, biases = zip(*sampling.logit_bias, strict=True)
+        shaped_V[list(biased_ids)] += biases
     return shaped_V
 
 
