@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarm_core.errors import DiskFull, HashMismatch
-from swarm_core.manifest import MANIFEST_NAME, FileEntry, TensorEntry, check_relative_path
+from swarm_core.manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, FileEntry, TensorEntry, check_relative_path
 
+MODELS = "models"  # below the root, a folder for each manifest
 PART_SUFFIX = ".part"
 DISK_MARGIN_BYTES = 64 * 2**20  # a disk filled to its last byte takes the machine's other programs down
 _HASH_STEP_BYTES = 4 * 2**20
@@ -57,7 +58,7 @@ class ModelCache:
 
     def model_dir(self, manifest_sha256: str) -> Path:
         """The folder of a model's small files."""
-        return self.root / "models" / manifest_sha256
+        return self.root / MODELS / manifest_sha256
 
     def tensor(self, name: str, entry: TensorEntry) -> Piece:
         """A tensor as a safetensors file of its own, under the key "tensor".
@@ -75,8 +76,11 @@ class ModelCache:
 
     def read_manifest(self, manifest_sha256: str) -> bytes | None:
         """The manifest with this hash, when it is here and whole."""
-        with contextlib.suppress(FileNotFoundError):
-            manifest_json = (self.model_dir(manifest_sha256) / MANIFEST_NAME).read_bytes()
+        with (
+            contextlib.suppress(FileNotFoundError),
+            (self.model_dir(manifest_sha256) / MANIFEST_NAME).open("rb") as file,
+        ):
+            manifest_json = file.read(MANIFEST_BYTES_MAX + 1)
             if hashlib.sha256(manifest_json).hexdigest() == manifest_sha256:
                 return manifest_json
         return None
@@ -87,8 +91,11 @@ class ModelCache:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             fresh = folder / f"{MANIFEST_NAME}.{os.getpid()}-{threading.get_ident()}.new"
-            fresh.write_bytes(manifest_json)
-            fresh.rename(folder / MANIFEST_NAME)
+            try:
+                fresh.write_bytes(manifest_json)
+                fresh.rename(folder / MANIFEST_NAME)
+            finally:
+                fresh.unlink(missing_ok=True)  # a disk that was full keeps no half of it
 
 
 class Part:

@@ -1,7 +1,8 @@
 """Room for a load in the model cache: which files are in use, and what is dropped for new ones. Fetches nothing.
 
 A use is a file of names, locked for as long as a stage may need them; the kernel ends it with its process, so several
-fellows may share a cache and none drops what another one needs.
+fellows may share a cache and none drops what another one needs. What is kept and dropped whole is a tensor's file, or
+the folder of a model's small files: a leader that offers ever new models must not fill the disk with those either.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import structlog
 from swarm_core.errors import DiskFull
 
 from swarm_fellow.domain.cache_room import CachedFile, bytes_to_drop, choose_dropped
-from swarm_fellow.host.cache import DISK_MARGIN_BYTES, PART_SUFFIX, Piece, disk_errors
+from swarm_fellow.host.cache import DISK_MARGIN_BYTES, MODELS, PART_SUFFIX, Piece, disk_errors
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ class CacheUse:
 class CacheRoom:
     """Keeps the cache within its disk and its limit. Blocking; meant for a thread.
 
-    bytes_max: what tensor files may take together, 0 is no limit; files in use stay, whatever the limit.
+    bytes_max: what all files may take together, 0 is no limit; files in use stay, whatever the limit.
     free_bytes: what the disk of a folder has free.
     """
 
@@ -75,14 +76,14 @@ class CacheRoom:
             self._uses.mkdir(parents=True, exist_ok=True)
             with self._alone():
                 self._make_room(pieces)
-                tensors = [piece.path for piece in pieces if piece.is_tensor]
-                for path in tensors:
+                names = sorted({self._name_of(piece) for piece in pieces})
+                for name in names:
                     with contextlib.suppress(FileNotFoundError):
-                        os.utime(path)  # the time of the last use, also where a disk keeps no access times
-                return CacheUse(self._uses / f"{uuid.uuid4().hex}{USE_SUFFIX}", [path.name for path in tensors])
+                        os.utime(self._path_of(name))  # the last use, also where a disk keeps no access times
+                return CacheUse(self._uses / f"{uuid.uuid4().hex}{USE_SUFFIX}", names)
 
     def held_bytes(self) -> int:
-        """What tensor files and parts take on disk now, whoever fetched them."""
+        """What files and parts take on disk now, whoever fetched them."""
         return sum(file.size_bytes for file in self._files())
 
     def _make_room(self, pieces: Sequence[Piece]) -> None:
@@ -92,7 +93,7 @@ class CacheRoom:
             if not piece.is_complete()
         )
         files, free_bytes = self._files(), self._free_bytes(self._root)
-        needed = self._names_in_use() | {piece.path.name for piece in pieces}
+        needed = self._names_in_use() | {self._name_of(piece) for piece in pieces}
         droppable = [file for file in files if file.name.removesuffix(PART_SUFFIX) not in needed]
         droppable_bytes = sum(file.size_bytes for file in droppable)
         if incoming_bytes > 0 and incoming_bytes + DISK_MARGIN_BYTES > free_bytes + droppable_bytes:
@@ -110,18 +111,36 @@ class CacheRoom:
         self._drop(choose_dropped(droppable, short_bytes))
 
     def _files(self) -> list[CachedFile]:
-        """Every tensor file and part."""
+        """Every tensor file and part, and every folder of a model's small files."""
         files: list[CachedFile] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self._tensors) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # another fellow finished or dropped it
                     status = entry.stat()
                     files.append(CachedFile(entry.name, status.st_size, status.st_mtime))
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._root / MODELS) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    size_bytes = sum(size_of(path) for path in Path(entry.path).rglob("*") if path.is_file())
+                    files.append(CachedFile(f"{MODELS}/{entry.name}", size_bytes, entry.stat().st_mtime))
         return files
+
+    def _name_of(self, piece: Piece) -> str:
+        """What a piece is kept and dropped as: its tensor's file, or its model's folder."""
+        if piece.is_tensor:
+            return piece.path.name
+        return f"{MODELS}/{piece.path.relative_to(self._root / MODELS).parts[0]}"
+
+    def _path_of(self, name: str) -> Path:
+        return self._root / name if name.startswith(f"{MODELS}/") else self._tensors / name
 
     def _drop(self, names: Sequence[str]) -> None:
         for name in names:
-            (self._tensors / name).unlink(missing_ok=True)
+            path = self._path_of(name)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         if names:
             log.info(
                 "dropped the least recently used files of the model cache", files=len(names), cache=str(self._root)

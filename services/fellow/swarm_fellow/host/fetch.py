@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ T = TypeVar("T")
 TRIES_WITHOUT_PROGRESS_MAX = 8
 STALL_S = 300.0  # no byte for this long, over all tries: the load fails instead of hanging
 PARTS_OPEN_MAX = 64  # pieces claimed, and asked for in one stream, at once
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 OTHER_POLL_S = 0.1  # how often to look whether another load has finished a piece we both need
 RETRYABLE = {
     Reason.UNAVAILABLE,
@@ -133,7 +135,8 @@ class SliceFetcher:
         Raises HashMismatch (the manifest or a tensor is not what was promised, also when fetched again), DiskFull,
         ServableCorrupt, Unavailable (8 tries or 300 s without a byte), or what the leader answers.
         """
-        manifest = await self._manifest(model_id, manifest_sha)
+        manifest_json, is_kept = await self._manifest(model_id, manifest_sha)
+        manifest = await asyncio.to_thread(manifest_from_json, manifest_json)
         if not 0 <= layer_start < layer_stop <= manifest.layer_count:
             raise BadRequest(
                 f"layers {layer_start} to {layer_stop} do not exist: {model_id} has {manifest.layer_count}",
@@ -147,6 +150,8 @@ class SliceFetcher:
         run = _Run(model_id, manifest_sha, sum(piece.size_bytes for piece in pieces), progress)
         use = await _take(lambda: self._room.reserve(pieces), CacheUse.release)
         try:
+            if not is_kept:  # only now: there may have been no room for it
+                await asyncio.to_thread(self._cache.write_manifest, manifest_sha, manifest_json)
             await self._bring(pieces, run)
         except BaseException:
             use.release()
@@ -159,20 +164,23 @@ class SliceFetcher:
             use=use,
         )
 
-    async def _manifest(self, model_id: str, expected_sha256: str) -> Manifest:
+    async def _manifest(self, model_id: str, expected_sha256: str) -> tuple[bytes, bool]:
+        """The manifest of this hash, and whether it lies in the cache."""
+        if not _SHA256.fullmatch(expected_sha256):  # it names a folder of ours
+            raise BadRequest(f"{expected_sha256[:100]!r} is not the SHA-256 of a manifest", field="manifest_sha256")
         manifest_json = await asyncio.to_thread(self._cache.read_manifest, expected_sha256)
-        if manifest_json is None:
-            manifest_json = await self._fetch_manifest(model_id)
-            found = manifest_sha256(manifest_json)
-            if found != expected_sha256:
-                raise HashMismatch(
-                    f"the leader's manifest of {model_id} has SHA-256 {found}, the load was planned from "
-                    f"{expected_sha256}; the model was imported again meanwhile, load it anew",
-                    expected_sha256=expected_sha256,
-                    found_sha256=found,
-                )
-            await asyncio.to_thread(self._cache.write_manifest, expected_sha256, manifest_json)
-        return manifest_from_json(manifest_json)
+        if manifest_json is not None:
+            return manifest_json, True
+        manifest_json = await self._fetch_manifest(model_id)
+        found = manifest_sha256(manifest_json)
+        if found != expected_sha256:
+            raise HashMismatch(
+                f"the leader's manifest of {model_id} has SHA-256 {found}, the load was planned from "
+                f"{expected_sha256}; the model was imported again meanwhile, load it anew",
+                expected_sha256=expected_sha256,
+                found_sha256=found,
+            )
+        return manifest_json, False
 
     async def _fetch_manifest(self, model_id: str) -> bytes:
         for failures in range(1, TRIES_WITHOUT_PROGRESS_MAX + 1):
@@ -264,7 +272,7 @@ def _part_of(parts: Sequence[Part], chunk: Chunk) -> Part:
     if chunk.item < len(parts):
         part = parts[chunk.item]
         fits = part.received_bytes + len(chunk.payload) <= part.piece.size_bytes
-        if chunk.offset == part.received_bytes and fits and not part.is_finished:
+        if chunk.payload and chunk.offset == part.received_bytes and fits and not part.is_finished:
             return part
     raise BadFrame(f"the leader sent bytes nobody asked for: item {chunk.item}, offset {chunk.offset}")
 
