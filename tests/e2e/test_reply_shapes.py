@@ -91,6 +91,8 @@ async def test_a_small_model_gives_the_shapes_that_are_asked_of_it(model_dir, tm
         await likelihoods_join_to_the_text(ring)
         await a_bad_grammar_ends_nobody_elses_reply(ring)
 
+        assert (await ring.status(0)).failed == 0
+
 
 async def a_schema_is_followed_or_cut(ring: StageRing) -> None:
     constraint = Constraint(json_schema=json.dumps(PERSON), strict=True)
