@@ -225,6 +225,10 @@ def test_what_is_left_out_stays_absent_for_the_models_own_defaults():
     assert not made.chat.HasField("enable_thinking")
 
 
+def test_an_integer_may_be_written_with_a_point():
+    assert generation(max_tokens=5.0, seed=7.0, n=1.0) == generation(max_tokens=5, seed=7)
+
+
 def test_zero_is_not_absent():
     sampling = generation(temperature=0, top_k=0, min_p=0, seed=0).sampling
 

@@ -73,5 +73,9 @@ def test_what_cannot_be_is_named(fields, param):
     assert (refused.value.problem.status, refused.value.problem.param) == (400, param)
 
 
+def test_a_stop_may_be_one_text_here_too():
+    assert list(generations(stop="END")[0].stop) == ["END"]
+
+
 def test_values_that_ask_for_nothing_are_let_pass():
     assert generations(suffix=None, best_of=1, user="u", echo=False) == generations()

@@ -125,6 +125,7 @@ def test_values_that_ask_for_nothing_are_let_pass():
 def test_the_rest_becomes_what_chat_makes_of_it():
     asked = generation(
         max_output_tokens=9,
+        stop="END",
         temperature=0.5,
         top_p=0,
         tools=[ADD],
@@ -137,6 +138,7 @@ def test_the_rest_becomes_what_chat_makes_of_it():
     )
 
     assert asked.new_tokens_max == 9
+    assert list(asked.stop) == ["END"]
     assert asked.sampling.temperature == 0 and asked.sampling.top_logprobs == 3
     assert list(asked.chat.tools) == [Tool(name="add", parameters='{"type":"object"}', strict=True)]
     assert asked.chat.tool_choice == ToolChoice(mode=generation_pb2.TOOL_MODE_REQUIRED, name="add")

@@ -13,6 +13,7 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_gateway.openai.reading.constraints import ConstraintFields, Shape
 from swarm_gateway.openai.reading.documents import read_document
 from swarm_gateway.openai.reading.fields import (
+    WHOLE,
     Count,
     ModelId,
     Strict,
@@ -60,7 +61,7 @@ class ChatRequest(SamplingFields, ConstraintFields, ToolFields):
     messages: Annotated[list[Message], Field(min_length=1, max_length=MESSAGES_MAX)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=TOP_LOGPROBS_MAX)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=TOP_LOGPROBS_MAX), WHOLE] | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: TemplateArguments | None = None
 

@@ -8,7 +8,15 @@ from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.reading.constraints import ConstraintFields, Shape
 from swarm_gateway.openai.reading.documents import read_document
-from swarm_gateway.openai.reading.fields import ModelId, kind_of, refuse_unsupported, unsupported, validated, wrong
+from swarm_gateway.openai.reading.fields import (
+    WHOLE,
+    ModelId,
+    kind_of,
+    refuse_unsupported,
+    unsupported,
+    validated,
+    wrong,
+)
 from swarm_gateway.openai.reading.sampling import (
     CHOICES_MAX,
     OTHERS_FIELDS,
@@ -61,12 +69,12 @@ class CompletionRequest(SamplingFields, ConstraintFields):
         WithJsonSchema(_TOLD),
     ]
     echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=ALTERNATIVES_MAX)] | None = None
-    best_of: Annotated[int, Field(ge=1, le=CHOICES_MAX)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=ALTERNATIVES_MAX), WHOLE] | None = None
+    best_of: Annotated[int, Field(ge=1, le=CHOICES_MAX), WHOLE] | None = None
 
     @field_validator("prompt", mode="before")
     @classmethod
-    def _one_or_more(cls, prompt: object) -> object:
+    def _one_or_more_prompts(cls, prompt: object) -> object:
         is_ids = isinstance(prompt, list) and prompt and type(prompt[0]) is int
         return [prompt] if isinstance(prompt, str) or is_ids else prompt
 

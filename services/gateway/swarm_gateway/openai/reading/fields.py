@@ -3,13 +3,31 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from swarm_gateway.problems import HttpProblem, bad_request
 
 INT32_MAX = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+
+
+def _whole(value: object) -> object:
+    """5.0 is the integer 5, as JSON schema has it; 5.5 is none."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
+Count = Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema, field_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, field_validator
 from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.reading.fields import Strict, problem_in_value
@@ -43,8 +43,21 @@ class ToolCall(Strict):
     function: FunctionCall
 
 
+def _tell_what_goes_together(schema: dict[str, Any]) -> None:
+    """By who speaks. That every call is answered by the messages behind it no schema can say."""
+    said = {"type": ["string", "array"], "minLength": 1}
+    schema["anyOf"] = [
+        {"properties": {"role": {"enum": ["system", "developer", "user"]}, "content": said}, "required": ["content"]},
+        {"properties": {"role": {"const": "assistant"}, "content": said}, "required": ["content"]},
+        {"properties": {"role": {"const": "assistant"}}, "required": ["tool_calls"]},
+        {"properties": {"role": {"const": "tool"}, "content": said}, "required": ["content", "tool_call_id"]},
+    ]
+
+
 class Message(Strict):
     """One message. content None is an assistant's that only called tools."""
+
+    model_config = ConfigDict(json_schema_extra=_tell_what_goes_together)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str, WithJsonSchema(_CONTENT)] | None = None

@@ -8,6 +8,7 @@ from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.reading.fields import (
     INT32_MAX,
+    WHOLE,
     Count,
     Penalty,
     Share,
@@ -60,20 +61,20 @@ class DrawingFields(Strict):
     top_p: Share | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1), WHOLE] | None = None
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=BIASES_MAX)] | None = None
     stop: Annotated[list[Stop], Field(max_length=STOPS_MAX), WithJsonSchema(_STOPS)] | None = None
     stream: bool | None = None
     # Extensions, as other servers spell them; OpenAI's own clients send them from `extra_body`.
-    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX), WHOLE] | None = None
     min_p: Share | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = None
     ignore_eos: bool | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _one_or_more(cls, stop: object) -> object:
+    def _one_or_more_stops(cls, stop: object) -> object:
         return [stop] if isinstance(stop, str) else stop
 
     @field_validator("logit_bias", mode="after")
@@ -88,7 +89,7 @@ class SamplingFields(DrawingFields):
     """Those, and what chat and plain completions have besides."""
 
     max_tokens: Count | None = None
-    n: Annotated[int, Field(ge=1, le=CHOICES_MAX)] | None = None
+    n: Annotated[int, Field(ge=1, le=CHOICES_MAX), WHOLE] | None = None
     stream_options: StreamOptions | None = None
 
     @property

@@ -13,6 +13,7 @@ from swarm_gateway.openai.chat_completions.request import NO_THINKING, TOP_LOGPR
 from swarm_gateway.openai.reading.constraints import of_schema
 from swarm_gateway.openai.reading.documents import read_document
 from swarm_gateway.openai.reading.fields import (
+    WHOLE,
     Count,
     FunctionType,
     ModelId,
@@ -109,7 +110,7 @@ class ResponsesRequest(DrawingFields):
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
     include: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=32)] | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=TOP_LOGPROBS_MAX)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=TOP_LOGPROBS_MAX), WHOLE] | None = None
     metadata: Metadata | None = None
     chat_template_kwargs: TemplateArguments | None = None
 
