@@ -148,3 +148,10 @@ def test_a_top_k_of_minus_one_means_all(model_dir):
     write(model_dir, "generation_config.json", {"do_sample": True, "top_k": -1})
 
     assert load_text_codec(model_dir).default_sampling == {"top_k": 0}
+
+
+def test_a_tokenizer_of_absurd_size_is_not_read(model_dir):
+    with (model_dir / "tokenizer" / "vocab.json").open("wb") as bomb:
+        bomb.truncate(2**30)  # a hole: takes no room on the disk
+    with pytest.raises(ServableCorrupt, match=r"vocab\.json has 1,073,741,824 bytes"):
+        load_text_codec(model_dir)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -169,3 +171,29 @@ async def test_grammars_that_take_all_their_time_do_not_hold_up_prompts(tmp_path
     assert await replies._compile_in_time((await replies._encode_in_time(fine)).grammar)
     codec.grammar_compiler.close()
     codec.close()
+
+
+HOLDER = """
+import sys, time
+from swarm_stage.text.workroom import Workroom
+room = Workroom()
+room.ask({"do": "render", "template": "x", "values": {}}, 20.0)
+print(room._child.pid, flush=True)
+if sys.argv[1] == "busy":
+    room.ask({"do": "render", "template": sys.argv[2], "values": {}}, 2.0)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_nothing_is_left_behind_by_a_stage_that_is_killed(state):
+    """An idle child sees the end of its line; a busy one is ended by its own alarm, a second after its time."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, state, FOR_EVER], stdout=subprocess.PIPE, text=True)
+    child = Path(f"/proc/{int(holder.stdout.readline())}")
+    holder.kill()
+    holder.wait()
+    deadline_s = time.monotonic() + 10
+    while child.exists() and "\nState:\tZ" not in (child / "status").read_text() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+    assert not child.exists() or "\nState:\tZ" in (child / "status").read_text()
