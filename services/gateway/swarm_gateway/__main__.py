@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported; its own lines help no reader of these logs
@@ -22,6 +23,7 @@ from swarm_core.logs import configure_logs
 from swarm_rpc.channel import dial
 from swarm_rpc.leader_trust import check_plaintext, trust_for
 from swarm_rpc.tls import Trust
+from swarm_rpc.tls_words import explain
 
 from swarm_gateway.app import make_app
 from swarm_gateway.config import GatewayConfig, check
@@ -81,7 +83,8 @@ async def serve(config: GatewayConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, certificate.look)
     allow_open_files()
     trust = await leader_trust(config)
-    leader = Leader(dial(config.leader, config.body_bytes_max + MESSAGE_OVERHEAD_BYTES, trust), config.leader)
+    channel = dial(config.leader, config.body_bytes_max + MESSAGE_OVERHEAD_BYTES, trust)
+    leader = Leader(channel, config.leader, partial(explain, config.leader, trust))
     runner = make_runner(make_app(config, leader, SystemClock(), version("silentswarm")), config)
     await runner.setup()
     watch = asyncio.create_task(certificate.watch()) if certificate else None

@@ -1,7 +1,7 @@
 """The gateway's side of the leader: one channel, calls with the token of who asks, failures typed. No HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,8 @@ from swarm_gateway.problems import HttpProblem, body_too_large
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+Explain = Callable[[], Coroutine[Any, Any, str]]
+EXPLAIN_AGAIN_S = 15.0
 _TOKEN: ContextVar[str] = ContextVar("token", default="")  # of whoever sent the request that is being answered
 _GENERATE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].methods_by_name["Generate"]
 
@@ -53,9 +55,13 @@ class Events(Generic[M]):
 class Leader:
     """Calls to one leader over one shared channel. Never waits for a leader that is not there."""
 
-    def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, address: str, explain: Explain | None = None) -> None:
+        """explain: looks for the reason why the leader is not reached, "" for none; runs beside calls."""
         self._channel = channel
         self._address = address
+        self._explain = explain
+        self._explaining: asyncio.Task[str] | None = None
+        self._explained_s = -EXPLAIN_AGAIN_S
         self.stopping = False
 
     async def call(self, method: MethodDescriptor, request: Message, timeout_s: float) -> Message:
@@ -107,12 +113,21 @@ class Leader:
             return LeaderTooOld(f"the leader at {self._address} is too old for this call")
         if error.why is Reason.UNAVAILABLE:
             words = f"the leader at {self._address} does not answer; start it (swarm-leader) or correct SWARM_LEADER"
-            return Unavailable(words)
+            return Unavailable(self._explanation() or words)
         if error.why is Reason.DEADLINE:
             return DeadlinePassed(f"the leader at {self._address} did not finish within {timeout_s:g} s")
         if error.why is Reason.OVERLOADED and "larger than max" in error.message:
             return body_too_large(_bytes_max(error.message))
         return error
+
+    def _explanation(self) -> str:
+        """What was found last; looked for again every EXPLAIN_AGAIN_S while the leader is away."""
+        known, now_s = self._explaining, asyncio.get_running_loop().time()
+        if self._explain is not None and now_s - self._explained_s >= EXPLAIN_AGAIN_S and not self.stopping:
+            self._explained_s = now_s
+            self._explaining = asyncio.create_task(self._explain())
+        is_known = known is not None and known.done() and not known.cancelled() and known.exception() is None
+        return known.result() if known is not None and is_known else ""
 
     def _stub(self, method: MethodDescriptor) -> tuple[str, Any, Any]:
         answer = message_factory.GetMessageClass(method.output_type)

@@ -17,6 +17,7 @@ from silentswarm.leader.v1 import (
     status_pb2_grpc,
     tokens_pb2,
     tokens_pb2_grpc,
+    trust_pb2_grpc,
 )
 from swarm_core.errors import ModelNotFound, PermissionDenied, SwarmError, Unauthenticated
 from swarm_rpc.server import listen, make_server
@@ -172,8 +173,13 @@ async def unscripted(request: Any, context: grpc.aio.ServicerContext) -> None:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not scripted")
 
 
-async def start_leader(leader: ScriptedLeader, port: int = 0) -> tuple[grpc.aio.Server, int]:
-    """A real server on a free port."""
+async def start_leader(
+    leader: ScriptedLeader,
+    port: int = 0,
+    credentials: grpc.ServerCredentials | None = None,
+    roots: trust_pb2_grpc.TrustServicer | None = None,
+) -> tuple[grpc.aio.Server, int]:
+    """A real server on a free port. credentials: None is plaintext. roots: who tells them, with TLS."""
     server = make_server(authorize=leader.authorize)
     inference_pb2_grpc.add_InferenceServicer_to_server(leader, server)
     models_pb2_grpc.add_ModelsServicer_to_server(leader, server)
@@ -181,6 +187,8 @@ async def start_leader(leader: ScriptedLeader, port: int = 0) -> tuple[grpc.aio.
     status_pb2_grpc.add_StatusServicer_to_server(leader, server)
     if leader.knows_tokens:
         tokens_pb2_grpc.add_TokensServicer_to_server(leader, server)
-    bound = listen(server, f"127.0.0.1:{port}")
+    if roots is not None:
+        trust_pb2_grpc.add_TrustServicer_to_server(roots, server)
+    bound = listen(server, f"127.0.0.1:{port}", credentials)
     await server.start()
     return server, bound

@@ -65,6 +65,7 @@ async def test_what_is_hardly_http_is_refused_as_json(gateway, request_bytes, st
     assert reply.headers["content-type"].startswith("application/json")
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert "aiohttp" not in str(reply.headers)
+    assert reply.headers["x-request-id"]
     assert (await gateway.get("/healthz"))[0] == 200
 
 

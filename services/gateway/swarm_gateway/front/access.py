@@ -97,6 +97,9 @@ class Doorkeeper:
         asking = self._asking.get(digest)
         if asking is None:
             if len(self._asking) >= ASKING_MAX:
+                known = self._welcome.get(digest)
+                if known is not None and self._now_s() < known.stale_s:
+                    return _welcomed(known.visitor)  # no flood of strangers keeps out who was let in before
                 raise Overloaded("too many tokens are being looked up")
             asking = self._asking[digest] = asyncio.create_task(self._ask(token, digest))
             asking.add_done_callback(lambda task: self._asked(digest, task))

@@ -6,7 +6,7 @@ from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError, L
 from multidict import CIMultiDict
 
 from swarm_gateway.bodies import ENCODINGS
-from swarm_gateway.front.headers import add_safety
+from swarm_gateway.front.headers import NAME_HEADER, add_safety, new_name
 from swarm_gateway.problems import Problem, error_response
 
 LINE_BYTES_MAX = 8_190  # of a request line
@@ -44,6 +44,7 @@ def raw_reply(problem: Problem, is_bodiless: bool) -> bytes:
     """A whole reply, for a client that has sent no request."""
     response = error_response(problem)
     headers: CIMultiDict[str] = response.headers
+    headers[NAME_HEADER] = new_name()
     add_safety(headers)
     body = response.body
     assert isinstance(body, bytes)

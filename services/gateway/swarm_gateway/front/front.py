@@ -1,7 +1,6 @@
 """The way of a request: named, let in, found, given a place, answered; and whatever goes wrong is a JSON reply."""
 
 import re
-import uuid
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -18,7 +17,7 @@ from swarm_gateway.callers import caller_of
 from swarm_gateway.config import GatewayConfig
 from swarm_gateway.endpoints import NAME, ORIGIN, PLACE, ROUTE, Endpoint
 from swarm_gateway.front.access import ANYBODY, Doorkeeper, Visitor
-from swarm_gateway.front.headers import add_cross_origin, add_safety, preflight_headers
+from swarm_gateway.front.headers import NAME_HEADER, add_cross_origin, add_safety, new_name, preflight_headers
 from swarm_gateway.front.origins import door_rules
 from swarm_gateway.front.places import Places
 from swarm_gateway.leader import Leader
@@ -60,7 +59,7 @@ class Front:
         given = request.headers.get("X-Request-Id", "")
         # Of the caller, when it is a plain word; every log line of this request carries it.
         is_word = _REQUEST_ID.fullmatch(given) and redacted(given) == given
-        request[NAME] = given if is_word else f"req_{uuid.uuid4().hex}"
+        request[NAME] = given if is_word else new_name()
         request[ROUTE] = ""
         structlog.contextvars.bind_contextvars(request=request[NAME])
         status = 499  # what the log says of a client that left
@@ -76,7 +75,7 @@ class Front:
 
     async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
         """Headers of every reply, just before they are sent."""
-        response.headers.setdefault("x-request-id", request.get(NAME, ""))
+        response.headers.setdefault(NAME_HEADER, request.get(NAME, ""))
         add_safety(response.headers)
         add_cross_origin(response.headers, request.get(ORIGIN, ""))
 

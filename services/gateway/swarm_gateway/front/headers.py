@@ -1,6 +1,7 @@
 """Headers every reply carries: what browsers must not do with it, and who may read it. Decides no access."""
 
 import re
+import uuid
 
 from multidict import CIMultiDict
 
@@ -18,6 +19,12 @@ _READABLE = "x-request-id, x-should-retry, Retry-After, WWW-Authenticate"
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
 PREFLIGHT_AGE_S = 600
+NAME_HEADER = "x-request-id"
+
+
+def new_name() -> str:
+    """What a request is called in logs and replies when its client did not say."""
+    return f"req_{uuid.uuid4().hex}"
 
 
 def add_safety(headers: CIMultiDict[str]) -> None:

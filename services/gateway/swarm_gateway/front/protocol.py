@@ -22,11 +22,12 @@ from swarm_gateway.front.broken import (
     problem_of_broken,
     raw_reply,
 )
-from swarm_gateway.front.headers import add_safety
+from swarm_gateway.front.headers import NAME_HEADER, add_safety, new_name
 from swarm_gateway.problems import Problem, error_response
 
 log = structlog.get_logger()
 LINGER_S = 2.0
+READ_BYTES = 64 * 2**10  # of a body, read ahead of its handler
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class GatewayRunner(web.AppRunner):
             max_line_size=LINE_BYTES_MAX,
             max_field_size=FIELD_BYTES_MAX,
             max_headers=HEADERS_MAX,
+            read_bufsize=READ_BYTES,
             **settings,
         )
         self._limits = limits
@@ -110,7 +112,7 @@ class Connection(web.RequestHandler):
         """Take it when there is room, or room can be made."""
         super().connection_made(transport)
         assert self._manager is not None
-        if len(self._manager.connections) > self._limits.connections_max and not self._make_room():
+        if len(self._manager.connections) > self._limits.connections_max and not self._has_room():
             log.warning("connection refused", why="SWARM_GATEWAY_CONNECTIONS_MAX are in use")
             self.refuse(Problem(503, "too many connections", "overloaded", headers={"Retry-After": "2"}))
             return
@@ -182,10 +184,12 @@ class Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("another reply was begun")
         problem = problem_of_broken(status, exc)
-        log.info("not HTTP", status=problem.status, why=problem.message, kind=type(exc).__name__)
+        name = new_name()
+        log.info("not HTTP", request=name, status=problem.status, why=problem.message, kind=type(exc).__name__)
         response: web.Response = error_response(problem)
         if self._is_bodiless:
             response = web.Response(status=problem.status, headers=problem.headers)
+        response.headers[NAME_HEADER] = name
         add_safety(response.headers)
         response.force_close()
         return response
@@ -196,6 +200,7 @@ class Connection(web.RequestHandler):
         """What the library answers by itself, it answers in our words."""
         if isinstance(resp, web.HTTPException):
             resp = error_response(Problem(resp.status, HTTPStatus(resp.status).phrase))
+            resp.headers[NAME_HEADER] = new_name()
             add_safety(resp.headers)
         if self._is_deaf:
             resp.force_close()
@@ -206,11 +211,14 @@ class Connection(web.RequestHandler):
         error = settings.get("exc_info")
         log.error("connection failed", kind=type(error).__name__)
 
-    def _make_room(self) -> bool:
-        """End the connection that has been idle longest, as far as is known. False when none is."""
+    def _has_room(self) -> bool:
+        """Whether this one may stay, if need be in the place of the oldest that is idle."""
         assert self._manager is not None
-        for connection in self._manager.connections:
-            if connection is not self and isinstance(connection, Connection) and connection.is_idle:
+        others = [each for each in self._manager.connections if each.transport is not None and each is not self]
+        if len(others) < self._limits.connections_max:
+            return True  # the rest are ending already
+        for connection in others:
+            if isinstance(connection, Connection) and connection.is_idle:
                 connection.force_close()
                 return True
         return False
