@@ -39,6 +39,7 @@ from swarm_rpc.server import add_health_and_reflection, announce, listen, make_s
 from swarm_rpc.tls import FileIdentity, server_credentials
 
 from swarm_leader.catalog.disk import DiskCatalog
+from swarm_leader.catalog.import_roots import read_import_roots
 from swarm_leader.catalog.importer import Importer
 from swarm_leader.config import LeaderConfig, check
 from swarm_leader.domain.leases import Leases
@@ -187,7 +188,8 @@ class Leader:
             config,
         )
         writer = StatusWriter(self.registry, self.gates)
-        importer = Importer(config.models_root, is_loaded=self._is_loaded)
+        roots = read_import_roots(config.import_roots)
+        importer = Importer(config.models_root, is_loaded=self._is_loaded, roots=roots)
         fellow_link = FellowLinkServicer(
             self.joining, self.registry, self.signals, self.faults, self.identity, config.heartbeat_s, config.lease_s
         )

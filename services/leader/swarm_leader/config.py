@@ -31,6 +31,11 @@ class LeaderConfig:
     data_dir: Path = env("SWARM_DATA_DIR", DATA_DIR, "the leader's own folder")  # noqa: RUF009
     database_url: str = env("SWARM_DATABASE_URL", "", "sqlite or postgresql URL; empty is leader.db in the data folder")
     servable_models_root: str = env("SWARM_SERVABLE_MODELS_ROOT", "", "servables; unset is below the data folder")
+    import_roots: str = env(
+        "SWARM_IMPORT_ROOTS",
+        "",
+        "folders an import may read, a colon between two; unset: any for callers on this machine, none for others",
+    )
     min_free_disk_gb: float = env("SWARM_MIN_FREE_DISK_GB", 1.0, "not ready with less disk free than this, in GB")
     require_api_token: bool = env(
         "SWARM_REQUIRE_API_TOKEN",

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swarm_core.clock import Clock, SystemClock
-from swarm_core.errors import BadRequest, Conflict, DiskFull, Overloaded, SwarmError
+from swarm_core.errors import BadRequest, Conflict, DiskFull, Overloaded, PermissionDenied, SwarmError
 from swarm_core.manifest import Manifest
 
 from swarm_leader.catalog.assemble import assemble
 from swarm_leader.catalog.checkpoint import fingerprint_files, read_checkpoint
 from swarm_leader.catalog.disk import read_servable
+from swarm_leader.catalog.import_roots import NO_ROOTS, ImportRoots
 from swarm_leader.catalog.names import folder_of, model_id_from_source
 from swarm_leader.catalog.progress import OnProgress, Progress
 from swarm_leader.catalog.steps import Step, run_step
@@ -56,25 +57,30 @@ class Importer:
         hub: Hub = Hub(),
         clock: Clock | None = None,
         gguf_command: Sequence[str] = GGUF_COMMAND,
+        roots: ImportRoots = NO_ROOTS,
     ) -> None:
         self._root = root
         self._is_loaded = is_loaded
         self._hub = hub
         self._clock = clock or SystemClock()
         self._gguf_command = gguf_command
+        self._roots = roots
         self._running: set[str] = set()
         self._threads = ThreadPoolExecutor(IMPORTS_MAX, thread_name_prefix="import")
         clean_leftovers(root)
 
-    async def import_source(self, source: str, model_id: str, revision: str, on_progress: OnProgress) -> Manifest:
+    async def import_source(
+        self, source: str, model_id: str, revision: str, on_progress: OnProgress, is_local: bool = True
+    ) -> Manifest:
         """Import a folder, a .gguf file (absolute paths) or a hub id; returns its manifest, published and durable.
 
+        is_local: whether somebody on this machine asks; see ImportRoots.
         model_id: empty makes one from the source. revision: of a hub id; empty is its main branch.
         on_progress: called on this event loop, at most about every 0.3 s. Cancelling leaves nothing behind.
-        Raises BadRequest, ServableCorrupt, Conflict (running already, or loaded), Overloaded, DiskFull, Unavailable
-        (the hub), LoadFailed (a step broke).
+        Raises BadRequest, PermissionDenied (the path), ServableCorrupt, Conflict (running already, or loaded),
+        Overloaded, DiskFull, Unavailable (the hub), LoadFailed (a step broke).
         """
-        kind, path = await asyncio.to_thread(_kind_of, source)
+        kind, path = await asyncio.to_thread(_kind_of, source, self._roots, is_local)
         model_id = model_id or model_id_from_source(source)
         target = self._root / folder_of(model_id)
         if model_id in self._running:
@@ -226,10 +232,11 @@ class _Import:
             self.progress.report(step, max(done, 0), max(total, 0))
 
 
-def _kind_of(source: str) -> tuple[str, Path]:
+def _kind_of(source: str, roots: ImportRoots, is_local: bool) -> tuple[str, Path]:
     """What the source is: "folder", "gguf" or "hub", and its path.
 
-    A path that exists wins over a hub id of the same letters. Raises BadRequest.
+    A path that exists, and may be named, wins over a hub id of the same letters. Raises BadRequest, and
+    PermissionDenied before anything is looked for.
     """
     if not source:
         raise BadRequest("the source is empty; name a folder, a .gguf file or a hub id (org/name)", field="source")
@@ -237,6 +244,12 @@ def _kind_of(source: str) -> tuple[str, Path]:
     is_path = source.startswith((".", "/", "~")) or source.lower().endswith(".gguf")
     try:
         path = Path(source).expanduser()
+        try:
+            roots.check(path, is_local)
+        except PermissionDenied:
+            if _HUB_ID.fullmatch(source) and not is_path:
+                return "hub", path
+            raise
         if path.is_dir():
             return "folder", path
         if path.is_file():

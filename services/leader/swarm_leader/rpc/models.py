@@ -9,6 +9,7 @@ from silentswarm.leader.v1 import models_pb2, models_pb2_grpc
 from swarm_core.errors import DeadlinePassed, ServableCorrupt
 from swarm_core.manifest import Manifest
 
+from swarm_leader.catalog.import_roots import is_local_call
 from swarm_leader.domain.ports import Catalog
 
 OnProgress = Callable[[str, int, int], None]
@@ -19,7 +20,9 @@ IMPORT_S = 24 * 3600.0  # the longest import: a large checkpoint over a slow lin
 class Imports(Protocol):
     """What this service asks of catalog.importer.Importer."""
 
-    async def import_source(self, source: str, model_id: str, revision: str, on_progress: OnProgress) -> Manifest:
+    async def import_source(
+        self, source: str, model_id: str, revision: str, on_progress: OnProgress, is_local: bool = True
+    ) -> Manifest:
         """Bring a source into the catalog; cancelling leaves nothing behind."""
 
 
@@ -54,7 +57,8 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
     ) -> AsyncIterator[models_pb2.ImportModelEvent]:
         progress = _Latest()
         source, model_id, revision = request.source.strip(), request.model_id.strip(), request.revision.strip()
-        bringing = self._importer.import_source(source, model_id, revision, progress.put)
+        is_local = is_local_call(context.peer(), context.invocation_metadata())
+        bringing = self._importer.import_source(source, model_id, revision, progress.put, is_local)
         running = asyncio.create_task(asyncio.wait_for(bringing, IMPORT_S))
         running.add_done_callback(lambda _: progress.wake())
         try:
