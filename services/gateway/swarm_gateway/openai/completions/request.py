@@ -29,7 +29,7 @@ from swarm_gateway.openai.reading.sampling import (
 NEW_TOKENS_DEFAULT = 16  # OpenAI's, for this endpoint
 GENERATIONS_MAX = 32  # prompts times choices
 ALTERNATIVES_MAX = 5
-_UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     **OTHERS_FIELDS,
     "prompt_embeds": (),
     "suffix": ("",),
@@ -82,7 +82,7 @@ class CompletionRequest(SamplingFields, ConstraintFields):
 def parse_completion_request(body: bytes) -> CompletionRequest:
     """Read and check a body. Raises HttpProblem 400 whose param names the field."""
     document = read_document(body)
-    refuse_unsupported(document, _UNSUPPORTED)
+    refuse_unsupported(document, UNSUPPORTED)
     request = validated(CompletionRequest, document)
     check_least(request.min_tokens, request.max_tokens, "max_tokens")
     if request.best_of is not None and request.best_of > request.choice_count:

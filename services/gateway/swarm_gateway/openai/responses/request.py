@@ -30,7 +30,7 @@ from swarm_gateway.openai.reading.tools import TOOLS_MAX, FunctionSpec, allow_on
 from swarm_gateway.openai.responses.items import Input, messages_of
 
 LOGPROBS = "message.output_text.logprobs"
-_UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     **OTHERS_FIELDS,
     "background": (False,),
     "context_management": ([],),
@@ -132,7 +132,7 @@ class ResponsesRequest(DrawingFields):
 def parse_responses_request(body: bytes) -> tuple[ResponsesRequest, dict[str, Any]]:
     """Read and check a body; the document goes back to the client in part. Raises HttpProblem 400."""
     document = read_document(body)
-    refuse_unsupported(document, _UNSUPPORTED)
+    refuse_unsupported(document, UNSUPPORTED)
     request = validated(ResponsesRequest, document)
     check_least(request.min_tokens, request.max_output_tokens, "max_output_tokens")
     return request, document
