@@ -25,4 +25,12 @@ class CliConfig:
     gateway_url: str = env(
         "SWARM_GATEWAY_URL", "http://127.0.0.1:8080", "the OpenAI endpoint that `swarm bench` measures"
     )
-    api_key: str = env("SWARM_API_KEY", "", "the bearer token that `swarm bench` presents; empty presents none")
+    api_key: str = env(
+        "SWARM_API_KEY",
+        "",
+        "the token every command presents; else SWARM_API_KEY_FILE, else that of a leader here",
+    )
+    api_key_file: str = env("SWARM_API_KEY_FILE", "", "a file that holds the token")
+    data_dir: str = env(
+        "SWARM_DATA_DIR", "", "the folder of a leader on this machine, whose admin token its own user needs not set"
+    )

@@ -13,6 +13,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 NOT_FOUND: Final = 4
+DENIED: Final = 5
 INTERRUPTED: Final = 130  # what a shell reports for SIGINT
 
 _STATUS_DETAILS = "grpc-status-details-bin"  # present exactly when a server of ours wrote the error
@@ -20,6 +21,8 @@ _EXIT_CODES = {
     Reason.BAD_REQUEST: USAGE,
     Reason.MODEL_NOT_FOUND: NOT_FOUND,
     Reason.FELLOW_NOT_FOUND: NOT_FOUND,
+    Reason.UNAUTHENTICATED: DENIED,
+    Reason.PERMISSION_DENIED: DENIED,
 }
 FIXES = {
     Reason.MODEL_NOT_FOUND: "`swarm models` lists what exists; `swarm model-import SOURCE` adds one",
@@ -28,6 +31,8 @@ FIXES = {
     Reason.TOO_FEW_FELLOWS: "ask for fewer stages, or start more fellows",
     Reason.NOT_ENOUGH_MEMORY: "the options are --num-stages and --context; `swarm model-unload ID` frees memory",
     Reason.CONTEXT_TOO_LONG: "shorten the conversation, or lower --max-tokens",
+    Reason.UNAUTHENTICATED: "set SWARM_API_KEY, or SWARM_API_KEY_FILE to a file that holds it; on the leader's machine "
+    "its own user needs neither, its admin token lies in the leader's data folder",
     Reason.SERVABLE_CORRUPT: "import it again: `swarm model-import SOURCE --id ID`",
 }
 # Advice in the options of `swarm up`, which has others.
@@ -70,9 +75,15 @@ def exit_code_of(error: SwarmError) -> int:
     return _EXIT_CODES.get(error.why, FAILED)
 
 
+def _fix_of_scope(error: SwarmError) -> str:
+    """How to get the scope that was missing."""
+    scope = error.facts.get("scope", "")
+    return f"an admin makes such a token: `swarm tokens create LABEL --scope {scope}`" if scope else ""
+
+
 def words_of(error: SwarmError, fixes: Mapping[Reason, str] = FIXES) -> str:
     """The sentence, and the fix on a line of its own when there is one that the sentence does not name already."""
-    fix = fixes.get(error.why, "")
+    fix = fixes.get(error.why, "") or _fix_of_scope(error)
     if not fix or any(command in error.message for command in _COMMAND.findall(fix)):
         return error.message
     return f"{error.message}\n{fix}"

@@ -12,6 +12,7 @@ from silentswarm.leader.v1 import (
     models_pb2_grpc,
     serving_pb2_grpc,
     status_pb2_grpc,
+    tokens_pb2_grpc,
     trust_pb2_grpc,
 )
 from swarm_core.errors import SwarmError, Unavailable
@@ -22,6 +23,7 @@ from swarm_rpc.tls import Trust
 from swarm_rpc.tls_words import explain
 
 from swarm_cli.config import CliConfig
+from swarm_cli.credential import find_token, metadata_of
 from swarm_cli.failures import LeaderUnreachable, failure_of
 
 
@@ -35,6 +37,7 @@ class Leader:
         if not config.leader_ca:
             check_plaintext(self.address, config.allow_insecure)
         self._trust: Trust | None = None
+        self._token = ""
 
     async def __aenter__(self) -> "Leader":
         return await self.connect()
@@ -54,6 +57,7 @@ class Leader:
         self.inference = inference_pb2_grpc.InferenceStub(self._channel)
         self.fleet = fleet_pb2_grpc.FleetStub(self._channel)
         self.status = status_pb2_grpc.StatusStub(self._channel)
+        self.tokens = tokens_pb2_grpc.TokensStub(self._channel)
         self.trust = trust_pb2_grpc.TrustStub(self._channel)
         return self
 
@@ -69,13 +73,14 @@ class Leader:
     async def ask(self, method: Callable[..., Any], request: Message, timeout_s: float | None = None) -> Any:
         """One answer. timeout_s: None is the configured short deadline. Raises SwarmError."""
         try:
-            return await method(request, timeout=timeout_s or self.config.call_timeout_s)
+            within_s = timeout_s or self.config.call_timeout_s
+            return await method(request, timeout=within_s, metadata=self._metadata())
         except grpc.aio.AioRpcError as call:
             raise await self._explain(failure_of(call, self.address)) from None
 
     async def follow(self, method: Callable[..., Any], request: Message, timeout_s: float) -> AsyncGenerator[Any, None]:
         """Answers as they come; leaving the loop cancels the call. Raises SwarmError."""
-        call = method(request, timeout=timeout_s)
+        call = method(request, timeout=timeout_s, metadata=self._metadata())
         try:
             async for answer in call:
                 yield answer
@@ -83,6 +88,11 @@ class Leader:
             raise await self._explain(failure_of(failed, self.address)) from None
         finally:
             call.cancel()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        """The token, looked for until there is one: a leader that starts makes its first."""
+        self._token = self._token or find_token(self.config, self.address)
+        return metadata_of(self._token)
 
     async def _explain(self, failure: SwarmError) -> SwarmError:
         """TLS may be to blame where nothing answers."""

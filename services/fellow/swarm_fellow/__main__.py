@@ -145,7 +145,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--leader", metavar="HOST:PORT", help="the leader's gRPC port (SWARM_LEADER)")
-    parser.add_argument("--join-token", metavar="TOKEN", help="token to join with (SWARM_JOIN_TOKEN)")
     parser.add_argument("--name", help="name of this machine for people (SWARM_FELLOW_NAME)")
     parser.add_argument(
         "--state-dir", metavar="DIR", type=Path, help="folder for identity and logs (SWARM_FELLOW_STATE_DIR)"
@@ -160,7 +159,6 @@ def main() -> None:
         config = read_config(
             os.environ,
             leader=arguments.leader,
-            join_token=arguments.join_token,
             name=arguments.name,
             state_dir=arguments.state_dir,
         )

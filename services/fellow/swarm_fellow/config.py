@@ -22,6 +22,7 @@ class FellowConfig:
 
     leader: str = env("SWARM_LEADER", "", "host:port of the leader's gRPC port; the only address a fellow dials itself")
     join_token: str = env("SWARM_JOIN_TOKEN", "", "token that lets this machine join, when the leader asks for one")
+    join_token_file: str = env("SWARM_JOIN_TOKEN_FILE", "", "a file that holds the join token")
     leader_ca: str = env(
         "SWARM_LEADER_CA",
         "",
@@ -118,6 +119,8 @@ def read_config(environ: Mapping[str, str], **overrides: object) -> FellowConfig
     if environ.get("SWARM_RING_BIND_HOST") == "":
         overrides["ring_bind_host"] = ""  # elsewhere empty means unset; here it is the way to say "do not listen"
     config = from_environment(FellowConfig, environ, **overrides)
+    if config.join_token_file and not config.join_token:
+        config = replace(config, join_token=_read_secret(config.join_token_file, "SWARM_JOIN_TOKEN_FILE"))
     config = replace(config, state_dir=config.state_dir.expanduser(), model_cache=config.model_cache.expanduser())
     check_config(config)
     return config
@@ -157,6 +160,18 @@ def check_config(config: FellowConfig) -> None:
             f"SWARM_STAGE_DEVICE={config.stage_device!r} is not a device; use cpu, or cuda:0 for the first card",
             field="SWARM_STAGE_DEVICE",
         )
+
+
+def _read_secret(file: str, variable: str) -> str:
+    """The one line of a file. Raises BadRequest that names the variable."""
+    try:
+        secret = Path(file).expanduser().read_text()[:1024].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it holds no text"
+        raise BadRequest(f"{variable}: {file} cannot be read: {why}", field=variable) from None
+    if not secret:
+        raise BadRequest(f"{variable}: {file} is empty", field=variable)
+    return secret
 
 
 def _check_range(variable: str, number: float, lowest: float, highest: float) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import grpc
+from google.protobuf.message import Message
 from silentswarm.core.v1 import generation_pb2, hardware_pb2, stage_pb2
 from silentswarm.leader.v1 import (
     fleet_pb2,
@@ -19,8 +20,17 @@ from silentswarm.leader.v1 import (
     serving_pb2_grpc,
     status_pb2,
     status_pb2_grpc,
+    tokens_pb2,
+    tokens_pb2_grpc,
 )
-from swarm_core.errors import FellowNotFound, ModelNotFound, NotEnoughMemory, TooFewFellows
+from swarm_core.errors import (
+    BadRequest,
+    FellowNotFound,
+    ModelNotFound,
+    NotEnoughMemory,
+    PermissionDenied,
+    TooFewFellows,
+)
 from swarm_rpc.server import listen, make_server
 
 MODEL = models_pb2.Model(
@@ -31,6 +41,19 @@ MODEL = models_pb2.Model(
     weight_bytes=93 * 2**20,
     source="/models/[tiny].gguf",
     state="unloaded",
+)
+
+
+TOKEN = tokens_pb2.ApiToken(
+    token_id="tok-1",
+    label="ann [phone]",
+    scopes=["read", "operate"],
+    created_s=1_760_000_000,
+    expires_s=9_999_999_999,
+    usage=tokens_pb2.TokenUsage(requests=12, prompt_tokens=3_400, completion_tokens=56_000),
+)
+JOIN_TOKEN = tokens_pb2.JoinToken(
+    join_token_id="join-1", label="garage", created_s=1_760_000_000, expires_s=9_999_999_999, uses_left=2, used=1
 )
 
 
@@ -104,11 +127,14 @@ class ScriptedLeader(
     inference_pb2_grpc.InferenceServicer,
     fleet_pb2_grpc.FleetServicer,
     status_pb2_grpc.StatusServicer,
+    tokens_pb2_grpc.TokensServicer,
 ):
     """Answers, and keeps what it was asked. load_ends: the states a watched load goes through.
 
     never_loaded: a watched load tells nothing and never ends. not_ready: the reason it takes no work.
-    endless: a reply never ends by itself. cancelled: set when the caller of an endless reply went away.
+    scope_needed: tokens are asked for, and the caller's lacks this scope. bearers: what callers presented. made: what
+    tokens were asked for. endless: a reply never ends by itself. cancelled: set when the caller of an endless reply
+    went away.
     """
 
     load_ends: tuple[serving_pb2.ModelStatus, ...] = ()
@@ -121,6 +147,37 @@ class ScriptedLeader(
     generations: list[inference_pb2.GenerateRequest] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
     address: str = ""
+    scope_needed: str = ""
+    bearers: list[str] = field(default_factory=list)
+    made: list[Message] = field(default_factory=list)
+
+    async def GetSelf(self, request, context):
+        self.bearers.append(dict(context.invocation_metadata()).get("authorization", ""))
+        return tokens_pb2.GetSelfResponse(enforced=bool(self.scope_needed), token=TOKEN if self.scope_needed else None)
+
+    async def CreateToken(self, request, context):
+        if self.scope_needed:
+            raise PermissionDenied("this needs a token with the scope admin; yours has read", scope=self.scope_needed)
+        self.made.append(request)
+        return tokens_pb2.CreateTokenResponse(token=TOKEN, secret="sk-swarm-shown-once")
+
+    async def ListTokens(self, request, context):
+        return tokens_pb2.ListTokensResponse(tokens=[TOKEN], enforced=True)
+
+    async def RevokeToken(self, request, context):
+        if request.token_id != TOKEN.token_id:
+            raise BadRequest(f"no token {request.token_id!r}", field="token_id")
+        return tokens_pb2.RevokeTokenResponse()
+
+    async def CreateJoinToken(self, request, context):
+        self.made.append(request)
+        return tokens_pb2.CreateJoinTokenResponse(join_token=JOIN_TOKEN, secret="swarm-join-shown-once")
+
+    async def ListJoinTokens(self, request, context):
+        return tokens_pb2.ListJoinTokensResponse(join_tokens=[JOIN_TOKEN])
+
+    async def RevokeJoinToken(self, request, context):
+        return tokens_pb2.RevokeJoinTokenResponse()
 
     async def ListModels(self, request, context):
         return models_pb2.ListModelsResponse(models=[MODEL, models_pb2.Model(model_id="bad", broken="no config.json")])
@@ -238,6 +295,7 @@ def serve(leader: ScriptedLeader, port: int = 0) -> Iterator[ScriptedLeader]:
             inference_pb2_grpc.add_InferenceServicer_to_server,
             fleet_pb2_grpc.add_FleetServicer_to_server,
             status_pb2_grpc.add_StatusServicer_to_server,
+            tokens_pb2_grpc.add_TokensServicer_to_server,
         ):
             add(leader, server)
         leader.address = f"127.0.0.1:{listen(server, f'127.0.0.1:{port}')}"

@@ -11,6 +11,7 @@ from swarm_cli.bench.figures import figures_of
 from swarm_cli.bench.load import Load, Run, elapsed_s
 from swarm_cli.bench.report import document_of, print_report
 from swarm_cli.context import CommandContext, JsonOption
+from swarm_cli.credential import given_token
 from swarm_cli.failures import FAILED, INTERRUPTED, OK
 from swarm_cli.terminal import err, out, print_json
 
@@ -52,7 +53,7 @@ def bench_command(
     load = Load(model, streams, prompt_tokens, new_tokens, bound, duration)
     config = context.config
     address = url or config.gateway_url
-    load, run = asyncio.run(_measure(load, address, config.api_key, config.reply_timeout_s))
+    load, run = asyncio.run(_measure(load, address, given_token(config), config.reply_timeout_s))
     figures = figures_of(run.samples)
     if json or context.as_json:
         print_json(document_of(load, address, figures))

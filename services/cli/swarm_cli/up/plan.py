@@ -9,6 +9,7 @@ from swarm_cli.up.options import HOST, Machine, UpOptions
 
 LEADER = "leader"
 GATEWAY = "gateway"
+FELLOW = "fellow"
 # What the leader and the gateway would read, and `swarm up` chooses itself.
 _CHOSEN_HERE = (
     "SWARM_LEADER_HOST",
@@ -17,6 +18,17 @@ _CHOSEN_HERE = (
     "SWARM_HTTP_PORT",
     "SWARM_METRICS_LISTEN",
 )
+# What only some processes have business with; every other gets none of it.
+_SECRETS = {
+    "SWARM_API_KEY": (),
+    "SWARM_API_KEY_FILE": (),
+    "SWARM_DATABASE_URL": (LEADER,),
+    "SWARM_RELAY_SECRET": (LEADER,),
+    "SWARM_JOIN_TOKEN": (LEADER, FELLOW),
+    "SWARM_CALLER_SECRET": (GATEWAY,),
+    "HF_TOKEN": (LEADER,),
+    "HUGGING_FACE_HUB_TOKEN": (LEADER,),
+}
 MEMORY_SHARE = 0.8  # of what is free; the rest is for the leader, the gateway and the page cache
 
 
@@ -30,13 +42,21 @@ class ChildSpec:
     log: Path | None
 
 
-def plan_children(options: UpOptions, machine: Machine, environ: Mapping[str, str]) -> list[ChildSpec]:
-    """The leader first, then the gateway, then the fellows. What the environment sets for a fellow wins."""
+def plan_children(
+    options: UpOptions, machine: Machine, environ: Mapping[str, str], join_token: str = ""
+) -> list[ChildSpec]:
+    """The leader first, then the gateway, then the fellows. What the environment sets for a fellow wins.
+
+    join_token: what the fellows join with; "" is none.
+    """
     address = f"{HOST}:{options.grpc_port}"
-    leader = ChildSpec(LEADER, _python("swarm_leader"), {**environ, **_leader_environ(options)}, _log(options, LEADER))
+    leader_environ = {**_without_secrets(environ, LEADER), **_leader_environ(options)}
+    leader = ChildSpec(LEADER, _python("swarm_leader"), leader_environ, _log(options, LEADER))
     gateway_environ = {"SWARM_LEADER": address, "SWARM_GATEWAY_HOST": HOST, "SWARM_HTTP_PORT": str(options.http_port)}
-    gateway = ChildSpec(GATEWAY, _python("swarm_gateway"), {**environ, **gateway_environ}, _log(options, GATEWAY))
-    return [leader, gateway, *(_fellow(name, address, options, machine, environ) for name in fellow_names(options))]
+    gateway_environ = {**_without_secrets(environ, GATEWAY), **gateway_environ}
+    gateway = ChildSpec(GATEWAY, _python("swarm_gateway"), gateway_environ, _log(options, GATEWAY))
+    inherited = _without_secrets(environ, FELLOW) | ({"SWARM_JOIN_TOKEN": join_token} if join_token else {})
+    return [leader, gateway, *(_fellow(name, address, options, machine, inherited) for name in fellow_names(options))]
 
 
 def ignored_variables(environ: Mapping[str, str]) -> list[str]:
@@ -47,7 +67,13 @@ def ignored_variables(environ: Mapping[str, str]) -> list[str]:
 def plan_chat(options: UpOptions, model_id: str, environ: Mapping[str, str]) -> ChildSpec:
     """The chat, on the supervisor's own terminal."""
     arguments = _python("swarm_cli", "chat", model_id, "--leader", f"{HOST}:{options.grpc_port}")
-    return ChildSpec("chat", arguments, environ, None)
+    # A token that is set wins; without one it finds the leader's own by the folder.
+    return ChildSpec("chat", arguments, {**environ, "SWARM_DATA_DIR": str(leader_folder(options))}, None)
+
+
+def leader_folder(options: UpOptions) -> Path:
+    """Where the leader keeps its state."""
+    return options.data_dir / LEADER
 
 
 def fellow_names(options: UpOptions) -> list[str]:
@@ -79,9 +105,8 @@ def _metrics_environ(options: UpOptions, name: str) -> dict[str, str]:
 
 
 def _leader_environ(options: UpOptions) -> dict[str, str]:
-    folder = options.data_dir / LEADER
     chosen = {
-        "SWARM_DATA_DIR": str(folder),
+        "SWARM_DATA_DIR": str(leader_folder(options)),
         "SWARM_LEADER_HOST": HOST,
         "SWARM_GRPC_PORT": str(options.grpc_port),
         **_metrics_environ(options, LEADER),
@@ -101,6 +126,11 @@ def _fellow(name: str, address: str, options: UpOptions, machine: Machine, envir
     # A cache of its own for each, as on machines of their own.
     owned = {"SWARM_FELLOW_MODEL_CACHE": str(state / "models"), **_metrics_environ(options, name)}
     return ChildSpec(name, arguments, {**shares, **environ, **owned}, _log(options, name))
+
+
+def _without_secrets(environ: Mapping[str, str], process: str) -> dict[str, str]:
+    """The environment without the secrets that are not this process's."""
+    return {name: text for name, text in environ.items() if process in _SECRETS.get(name, (process,))}
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from silentswarm.leader.v1 import serving_pb2
+from silentswarm.leader.v1 import serving_pb2, tokens_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_cli.config import CliConfig
+from swarm_cli.credential import ADMIN_FILE
 from swarm_cli.failures import FAILED, INTERRUPTED, OK, UP_FIXES, words_of
 from swarm_cli.inference import follow_reply, generation_of, print_part
 from swarm_cli.leader import Leader
@@ -27,6 +28,7 @@ from swarm_cli.up.plan import (
     LEADER,
     fellow_names,
     ignored_variables,
+    leader_folder,
     metrics_urls,
     plan_chat,
     plan_children,
@@ -35,6 +37,7 @@ from swarm_cli.up.plan import (
 from swarm_cli.up.ready import fellows_lack, gateway_lacks, stage_pids, until, until_leader_ready, write_document
 
 ONCE_TOKENS = 256
+JOIN_WITHIN_S = 600
 SCRAPE_FILE = "prometheus-targets.json"  # in the data folder, for Prometheus' file_sd_configs
 _NEEDED = {LEADER, GATEWAY}  # without one of these nobody can be served
 
@@ -50,7 +53,9 @@ class Supervisor:
         self._narrator = Narrator(time.monotonic())
         self._address = f"{HOST}:{options.grpc_port}"
         self._base_url = f"http://{HOST}:{options.http_port}"
-        self._config = dataclasses.replace(config, leader=self._address)
+        own = {"leader": self._address, "data_dir": str(leader_folder(options))}
+        self._config = dataclasses.replace(config, **own)
+        self._admin_file: Path | None = None
         self._serves = False  # all is up, and what was asked for has begun
         self._chat_has_terminal = False
 
@@ -112,16 +117,34 @@ class Supervisor:
         if ignored := ignored_variables(self._environ):
             instead = "use --grpc-port, --http-port and --no-metrics"
             self._narrator.say(f"{', '.join(ignored)} of the environment: ignored; {instead}")
-        first, *others = plan_children(self._options, self._machine, self._environ)
+        first, *_ = plan_children(self._options, self._machine, self._environ)
         await self._children.start(first)
         await self._children.while_all_live(until_leader_ready(leader, self._narrator.warn))
         self._narrator.say(f"the leader answers at {self._address}")
+        join_token = await self._open_doors(leader)
+        _, *others = plan_children(self._options, self._machine, self._environ, join_token)
         for spec in others:
             await self._children.start(spec)
         await self._children.while_all_live(until(lambda: gateway_lacks(self._base_url), "the gateway"))
         self._narrator.say(f"the gateway answers at {self._base_url}")
         await self._children.while_all_live(until(lambda: fellows_lack(leader, names), "the fleet"))
         self._narrator.say(f"connected: {', '.join(names)}")
+
+    async def _open_doors(self, leader: Leader) -> str:
+        """Where tokens are asked for: say where the admin lies, let this run join; returns the join token."""
+        me = await leader.ask(leader.tokens.GetSelf, tokens_pb2.GetSelfRequest())
+        if not me.enforced:
+            return ""
+        file = leader_folder(self._options) / ADMIN_FILE
+        self._admin_file = file if file.exists() else None
+        where = f"; the leader's own is in {file}" if self._admin_file else ""
+        self._narrator.say(f"tokens are asked for{where}")
+        if self._environ.get("SWARM_JOIN_TOKEN"):
+            return ""  # the leader and the fellows have it already
+        request = tokens_pb2.CreateJoinTokenRequest(
+            label="swarm up", uses=self._options.fellows, expires_in_s=JOIN_WITHIN_S
+        )
+        return (await leader.ask(leader.tokens.CreateJoinToken, request)).secret
 
     async def _load(self, leader: Leader) -> serving_pb2.ModelStatus:
         """Import when needed, load, and wait until a test token went through all stages."""
@@ -145,7 +168,9 @@ class Supervisor:
         model_id = status.model_id if status else None
         replies = self._options.chat or self._options.once is not None
         metrics = metrics_urls(self._options)
-        self._narrator.show_way_in(self._base_url, self._address, model_id, metrics, quiet=replies)
+        self._narrator.show_way_in(
+            self._base_url, self._address, model_id, metrics, quiet=replies, token_file=self._admin_file
+        )
         if metrics:
             write_document(self._scrape_file, scrape_targets(self._options))
         if self._options.ready_file is None:
@@ -159,6 +184,7 @@ class Supervisor:
             "model": model_id,
             "processes": pids,
             "metrics": metrics,
+            "admin_token_file": str(self._admin_file) if self._admin_file else None,
         }
         write_document(self._options.ready_file, document)
 

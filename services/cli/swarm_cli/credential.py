@@ -1,0 +1,68 @@
+"""The token a command presents: from the environment, or the file of a leader on this machine. Never an option of a
+command: options show in `ps`."""
+
+from pathlib import Path
+
+from swarm_core.errors import BadRequest, SwarmError
+from swarm_core.listen import is_loopback, split_host_port
+
+from swarm_cli.config import CliConfig
+
+LENGTH_MAX = 512
+ADMIN_FILE = "admin-token"
+ADDRESS_FILE = "leader.address"
+# Where `swarm-leader` and `swarm up` keep their state when nobody says otherwise.
+FOLDERS = (Path("~/.silent-swarm/leader"), Path("~/.silent-swarm/up/leader"))
+
+
+def find_token(config: CliConfig, address: str) -> str:
+    """The token for the leader at HOST:PORT; "" for none. Raises BadRequest for what is no token."""
+    if given := given_token(config):
+        return given
+    folders = (Path(config.data_dir),) if config.data_dir else FOLDERS
+    for folder in folders:
+        if _is_served_at(folder.expanduser(), address) and (secret := _read(folder.expanduser() / ADMIN_FILE)):
+            return secret
+    return ""
+
+
+def given_token(config: CliConfig) -> str:
+    """The token that the environment gives; "" for none. Raises BadRequest for what is no token."""
+    if config.api_key:
+        return _checked(config.api_key.strip(), "SWARM_API_KEY")
+    if config.api_key_file:
+        return _checked(_read(Path(config.api_key_file).expanduser(), must=True), "SWARM_API_KEY_FILE")
+    return ""
+
+
+def metadata_of(token: str) -> tuple[tuple[str, str], ...]:
+    """What goes with a call."""
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def _is_served_at(folder: Path, address: str) -> bool:
+    """Whether the leader of this folder is the one that is called: its token goes to nobody else."""
+    host, port = split_host_port(address)
+    try:
+        return is_loopback(host) and split_host_port(_read(folder / ADDRESS_FILE))[1] == port
+    except SwarmError:
+        return False
+
+
+def _read(file: Path, must: bool = False) -> str:
+    """The one line of a file; "" when it cannot be read. Raises BadRequest when it must be."""
+    try:
+        with file.open() as stream:
+            return stream.read(LENGTH_MAX).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        if must:
+            why = getattr(error, "strerror", None) or "it holds no text"
+            raise BadRequest(f"SWARM_API_KEY_FILE: {file} cannot be read: {why}", field="SWARM_API_KEY_FILE") from None
+        return ""
+
+
+def _checked(secret: str, variable: str) -> str:
+    """A secret that fits into a header. Raises BadRequest that does not repeat it."""
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise BadRequest(f"{variable} holds no token: a token is one word of letters, digits and signs", field=variable)
+    return secret
