@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 from silentswarm.leader.v1 import inference_pb2
 from swarm_core.errors import CapabilityMissing, DeadlinePassed, Reason, RemoteError, SwarmError, Unavailable
 from swarm_rpc.errors import error_of
+from swarm_rpc.forwarded import FORWARDED
 
 from swarm_gateway.problems import HttpProblem, body_too_large
 
@@ -146,7 +147,8 @@ def present(token: str) -> None:
 
 def _metadata() -> tuple[tuple[str, str], ...]:
     token = _TOKEN.get()
-    return (("authorization", f"Bearer {token}"),) if token else ()
+    marked = ((FORWARDED, "1"),)
+    return (*marked, ("authorization", f"Bearer {token}")) if token else marked
 
 
 def _status_of(call: grpc.RpcError) -> Any:

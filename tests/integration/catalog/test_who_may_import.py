@@ -6,13 +6,15 @@ from pathlib import Path
 import grpc
 import pytest
 from silentswarm.leader.v1 import models_pb2, models_pb2_grpc
-from swarm_core.errors import Reason
+from swarm_core.errors import Reason, SwarmError
+from swarm_gateway.leader import Leader, present
 from swarm_leader.catalog.disk import DiskCatalog
-from swarm_leader.catalog.import_roots import FORWARDED, read_import_roots
+from swarm_leader.catalog.import_roots import read_import_roots
 from swarm_leader.catalog.importer import Hub, Importer
 from swarm_leader.rpc.models import ModelsServicer
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
+from swarm_rpc.forwarded import FORWARDED
 from swarm_rpc.server import listen, make_server
 
 from tests.integration.catalog.checkpoints import write_checkpoint
@@ -83,3 +85,23 @@ async def test_beside_the_roots_nobody_does(ask: Ask, tmp_path: Path, metadata):
     for path in (source, tmp_path / "roots/link", tmp_path / "roots/../source"):
         reason, words = await ask(str(path), metadata, str(tmp_path / "roots"))
         assert reason is Reason.PERMISSION_DENIED and "SWARM_IMPORT_ROOTS" in words
+
+
+async def test_the_gateway_says_that_it_speaks_for_others(root: Path, tmp_path: Path):
+    """It connects from the leader's own machine, with an administrator's token at best."""
+    server = make_server()
+    servicer = ModelsServicer(DiskCatalog(root), Importer(root, hub=NO_HUB), lambda model_id: "idle")
+    models_pb2_grpc.add_ModelsServicer_to_server(servicer, server)
+    port = listen(server, "127.0.0.1:0")
+    await server.start()
+    method = models_pb2.DESCRIPTOR.services_by_name["Models"].methods_by_name["ImportModel"]
+    request = models_pb2.ImportModelRequest(source=str(write_checkpoint(tmp_path / "source")))
+    async with dial(f"127.0.0.1:{port}") as channel:
+        for token in ("", "sk-swarm-admin"):
+            present(token)
+            async with Leader(channel, "the leader").stream(method, request, 30) as events:
+                with pytest.raises(SwarmError) as refused:
+                    await events.read()
+            assert refused.value.why is Reason.PERMISSION_DENIED
+    present("")
+    await server.stop(None)

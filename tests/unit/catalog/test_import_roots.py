@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from swarm_core.errors import PermissionDenied
-from swarm_leader.catalog.import_roots import FORWARDED, ImportRoots, is_local_call, read_import_roots
+from swarm_leader.catalog.import_roots import ImportRoots, is_local_call, read_import_roots
+from swarm_rpc.forwarded import FORWARDED
 
 
 @pytest.mark.parametrize(

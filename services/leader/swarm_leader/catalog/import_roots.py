@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarm_core.errors import PermissionDenied
+from swarm_rpc.forwarded import FORWARDED
 
-# Set by what forwards calls of others, as the gateway does: it connects from this machine, whoever asked it.
-FORWARDED = "x-silentswarm-forwarded"
 _LOCAL_PEER = re.compile(
     r"unix:.*|ipv4:127\.\d+\.\d+\.\d+:\d+|ipv6:(\[|%5B)(::1|::ffff:127\.\d+\.\d+\.\d+)(\]|%5D):\d+"
 )

@@ -1,6 +1,5 @@
 """Builds a stage's role from a load request: the slice, its warm-up, its measured budget. Engine thread only."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,8 @@ import torch
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.errors import ServableCorrupt
+from swarm_core.json_bounds import read_json_object
+from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.budget import measured_kv_tokens
@@ -32,7 +33,9 @@ class BuiltSlice:
 
 def layers_of(spec: stage_pb2.StageSpec, config: dict) -> LayerRange:
     """The stage's place in the model. Raises ServableCorrupt when the config disagrees with the plan."""
-    layer_count = int(config.get("num_hidden_layers", 0))
+    layer_count = config.get("num_hidden_layers")
+    if not isinstance(layer_count, int):
+        raise ServableCorrupt(f"config.json: num_hidden_layers is {str(layer_count)[:40]}, not a count")
     if not 0 <= spec.layer_start < spec.layer_stop <= layer_count:
         raise ServableCorrupt(f"layers {spec.layer_start}..{spec.layer_stop} of a model of {layer_count}")
     return LayerRange(spec.layer_start, spec.layer_stop, layer_count)
@@ -78,16 +81,18 @@ def _score_bytes_per_token(request: stage_rpc.LoadRequest, config: dict) -> int:
 
 def _read_config(model_dir: Path) -> dict:
     try:
-        config = json.loads((model_dir / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
+        with (model_dir / CONFIG_NAME).open("rb") as file:
+            raw = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as error:
         raise ServableCorrupt(f"config.json of this model cannot be read: {error}") from error
-    if not isinstance(config, dict):
-        raise ServableCorrupt("config.json of this model is not an object")
-    return config
+    return read_json_object(raw, "config.json of this model", CONFIG_BYTES_MAX)
 
 
 def _warm_up(model: SliceModel, layers: LayerRange) -> None:
-    """A prompt and a step through the slice, so that the first reply pays for nothing that is done once."""
+    """A prompt and a step through the slice, so that the first reply pays for nothing that is done once.
+
+    Raises ServableCorrupt when they give no numbers: a weight is NaN or infinite, and every reply would be nothing.
+    """
     cache = model.new_cache()
     for positions, pos in ((WARM_UP_TOKENS, 0), (1, WARM_UP_TOKENS)):
         if layers.is_first:
@@ -95,6 +100,11 @@ def _warm_up(model: SliceModel, layers: LayerRange) -> None:
         else:
             hidden_BTD = torch.zeros(1, positions, model.hidden_size, dtype=model.dtype, device=model.device)
         hidden_BTD = model.run(hidden_BTD, cache, pos)
+        if not hidden_BTD.isfinite().all():
+            raise ServableCorrupt(
+                f"layers {layers.layer_start} to {layers.layer_stop - 1} compute no numbers: weights are NaN, "
+                f"infinite, or too large for {str(model.dtype).removeprefix('torch.')}"
+            )
         if layers.is_last:
             model.logits(hidden_BTD)
 
