@@ -271,6 +271,7 @@ async def test_a_browser_that_stores_nothing_still_chats(open_chat, leader):
 
 
 async def test_a_choice_of_model_is_remembered_and_the_list_says_what_is_loaded(chat):
+    await chat.page.locator("#model:enabled").wait_for()
     groups = await chat.page.locator("#model optgroup").evaluate_all(
         "groups => groups.map((group) => [group.label, ...[...group.children].map((option) => option.textContent)])"
     )

@@ -1,5 +1,7 @@
 """The ways people use the page: by keyboard alone, on a phone, in the dark, without motion, and looking at figures."""
 
+import asyncio
+
 import grpc
 import pytest
 
@@ -182,8 +184,14 @@ async def test_the_api_panel_gives_lines_that_work_here(chat):
     await chat.page.get_by_role("button", name="Copy curl").click()
     await chat.page.locator("button", has_text="Copied").wait_for()
     curl = await chat.page.evaluate("navigator.clipboard.readText()")
+    chat.leader.scripts["tiny"] = says("from the shell")
+    shell = await asyncio.create_subprocess_exec(
+        "sh", "-c", curl, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    printed, _ = await asyncio.wait_for(shell.communicate(), 20)
 
-    assert f"{chat.url}/v1/chat/completions" in curl and '"model":"tiny"' in curl
+    assert b"from the shell" in printed and b"[DONE]" in printed
+    assert f"{chat.url}/v1/chat/completions" in curl and '"model": "tiny"' in curl
     assert await chat.page.locator("#api .fact code").first.inner_text() == f"{chat.url}/v1"
 
 

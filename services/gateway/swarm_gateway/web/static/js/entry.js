@@ -2,6 +2,7 @@
 
 import { ApiError, askJson } from "./api.js";
 import { byId } from "./dom.js";
+import { told } from "./words.js";
 import { forgetToken, isToken, keepToken } from "./token.js";
 
 export class TokenEntry {
@@ -20,8 +21,8 @@ export class TokenEntry {
   }
 
   /** Asks. Resolves to whether there is a new token; false when the person closes it or the signal ends the wait. */
-  ask(told = { title: "A token for this swarm", advice: "" }, signal = null) {
-    byId("token-words").textContent = [told.title, told.advice].filter(Boolean).join(" ");
+  ask(about = { title: "A token for this swarm", advice: "" }, signal = null) {
+    byId("token-words").textContent = told(about);
     if (!this.#dialog.open) {
       this.#field.value = "";
       this.#say("");

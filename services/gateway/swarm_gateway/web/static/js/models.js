@@ -4,7 +4,7 @@ import { ApiError, askJson, modelPath } from "./api.js";
 import { button, byId, el } from "./dom.js";
 import { ringList, ringPicture } from "./ring.js";
 import { machineStore } from "./storage.js";
-import { explain, stateWord } from "./words.js";
+import { explain, missing, stateWord, told } from "./words.js";
 
 const KEY = "model";
 const AGAIN_MS = 10_000;
@@ -64,7 +64,7 @@ export class Models {
   /** Why nothing can be asked, for people; "" when it can. */
   get obstacle() {
     if (this.#models.length) return "";
-    if (this.#failure) return sentence(this.#failure);
+    if (this.#failure) return told(this.#failure);
     return "There is no model yet. Import one with: swarm model-import FOLDER";
   }
 
@@ -79,7 +79,7 @@ export class Models {
 
   #drawBanner() {
     const banner = byId("banner");
-    const words = this.#failure ? sentence(this.#failure) : "";
+    const words = this.#failure ? told(this.#failure) : "";
     if (banner.dataset.drawn === words) return;
     banner.dataset.drawn = words;
     banner.hidden = !words;
@@ -122,8 +122,9 @@ export class Models {
     if (modelId !== this.chosen) return;
     const stages = status?.stages ?? [];
     const isHeld = stages.length > 0 && ["ready", "loading", "wiring", "recovering"].includes(stateWord(status.state));
-    const words = isHeld ? ringWords(stages.length) : this.obstacle || `${stateWords(this.#stateOf(modelId))}`;
-    const drawn = JSON.stringify([modelId, words, isHeld && stages.map((stage) => [stage.fellow_name, stage.state, stage.route])]);
+    const words = isHeld ? missing(status) || ringWords(stages.length) : this.obstacle || stateWords(this.#stateOf(modelId));
+    const seen = stages.map((stage) => [stage.fellow_name, stage.state, stage.route]);
+    const drawn = JSON.stringify([modelId, words, isHeld && seen]);
     if (this.#welcome.dataset.drawn === drawn) return;
     this.#welcome.dataset.drawn = drawn;
     this.#welcome.replaceChildren(
@@ -144,17 +145,13 @@ function optionOf({ id, swarm }) {
   return el("option", { value: id }, LOADED.includes(state) ? id : `${id} (${state})`);
 }
 
-function sentence({ title, advice }) {
-  return [title, advice].filter(Boolean).join(" ");
-}
-
 function kindOf(state) {
   if (LOADED.includes(state)) return "ready";
   return COMING.includes(state) ? "coming" : "";
 }
 
 function ringWords(count) {
-  return count === 1 ? "One machine answers." : `${count} machines answer as one. A token goes round for every word.`;
+  return count === 1 ? "One machine answers." : `${count} machines answer as one: every token is one lap.`;
 }
 
 function stateWords(state) {

@@ -3,7 +3,7 @@
 import { ApiError, askJson, modelPath } from "./api.js";
 import { byId, el } from "./dom.js";
 import { linkWords } from "./ring.js";
-import { counted, duration, explain, figure, layers, stateWord } from "./words.js";
+import { counted, duration, explain, figure, layers, stateWord, told } from "./words.js";
 
 const AGAIN_MS = 2_000;
 
@@ -54,8 +54,7 @@ export class PerformanceView {
 
 function failureOf(error, modelId) {
   if (!(error instanceof ApiError)) throw error;
-  const told = explain(error, modelId);
-  return el("p", { class: "note failed" }, [told.title, told.advice].filter(Boolean).join(" "));
+  return el("p", { class: "note failed" }, told(explain(error, modelId)));
 }
 
 function heading(words, about) {

@@ -29,22 +29,30 @@ function snippet(name, text) {
 }
 
 function curl(base, model, needsToken) {
-  const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Hello!" }] });
-  const key = needsToken ? ' \\\n  -H "Authorization: Bearer $SWARM_API_KEY"' : "";
-  return `curl -N ${base}/chat/completions \\\n  -H "Content-Type: application/json"${key} \\\n  -d '${body.replaceAll("'", "'\\''")}'`;
+  const key = needsToken ? '  -H "Authorization: Bearer $SWARM_API_KEY" \\\n' : "";
+  const body = `{"model": ${JSON.stringify(model)}, "stream": true,
+  "messages": [{"role": "user", "content": "Hello!"}]}`;
+  return `curl -N ${base}/chat/completions \\
+  -H "Content-Type: application/json" \\
+${key}  -d '${body.replaceAll("'", "'\\''")}'`;
 }
 
 function python(base, model, needsToken) {
-  const key = needsToken ? 'os.environ["SWARM_API_KEY"]' : '"unused"';
   return `${needsToken ? "import os\n\n" : ""}from openai import OpenAI
 
-client = OpenAI(base_url=${JSON.stringify(base)}, api_key=${key})
+client = OpenAI(
+    base_url=${JSON.stringify(base)},
+    api_key=${needsToken ? 'os.environ["SWARM_API_KEY"]' : '"unused"'},
+)
 stream = client.chat.completions.create(
     model=${JSON.stringify(model)},
-    messages=[{"role": "user", "content": "Hello!"}],
+    messages=[
+        {"role": "user", "content": "Hello!"},
+    ],
     stream=True,
 )
 for chunk in stream:
-    if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="", flush=True)`;
+    for choice in chunk.choices:
+        text = choice.delta.content or ""
+        print(text, end="", flush=True)`;
 }

@@ -3,7 +3,7 @@
 import { ApiError, askJson, modelPath } from "./api.js";
 import { Reader, announce } from "./announce.js";
 import { Nudge, patientSteps } from "./waits.js";
-import { explain } from "./words.js";
+import { explain, told } from "./words.js";
 
 const LEAVING_MS = 3_000; // from a click on a link to the end of the page
 
@@ -134,8 +134,8 @@ export class Talk {
 
   #stand(view, pause) {
     const details = [pause.details || pause.advice, this.#remark].filter(Boolean).join(" ");
-    const words = [pause.title, details].filter(Boolean).join(" ");
-    view.stand({ ...pause, details });
+    const words = told({ title: pause.title, advice: details });
+    view.stand({ ...pause, title: told({ title: pause.title }), details });
     if (words !== this.#announced) announce(words);
     this.#announced = words;
   }
@@ -149,9 +149,9 @@ export class Talk {
       return;
     }
     if (!(error instanceof ApiError)) console.error(error);
-    const told = error instanceof ApiError ? explain(error, modelId) : { title: "The page failed.", advice: error.message };
+    const about = error instanceof ApiError ? explain(error, modelId) : { title: "The page failed", advice: error.message };
     message.state = "failed";
-    message.note = [told.title, told.advice].filter(Boolean).join(" ");
+    message.note = told(about);
     announce(message.note);
   }
 }

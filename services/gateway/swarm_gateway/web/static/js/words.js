@@ -12,6 +12,12 @@ export function explain(error, modelId) {
   return byStatus(error, modelId);
 }
 
+/** What `explain` said, as sentences. */
+export function told({ title, advice }) {
+  const ended = /[.!?:…]$/.test(title) ? title : `${title}.`;
+  return advice ? `${ended} ${advice}` : ended;
+}
+
 function byStatus(error, modelId) {
   switch (error.status) {
     case 0:
