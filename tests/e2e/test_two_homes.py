@@ -1,4 +1,4 @@
-"""Two machines behind two routers that let nothing in: the chat works, through the relay."""
+"""Two machines behind two routers that let nothing in: encrypted, known by join tokens, through the relay."""
 
 import subprocess
 import sys
@@ -15,16 +15,28 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "namespaces
 
 
 def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_path):
+    """Nothing is told to be insecure: TLS and tokens turn on by themselves, and a join token is all a home needs."""
+    leader_dir = tmp_path / "leader"
+    address = f"{WAN_ADDRESS}:{PORT}"
     with two_homes() as homes:
         processes = []
 
         def run(name, where, module, *arguments, env):
-            env = {"SWARM_ALLOW_INSECURE": "1", "SWARM_HEARTBEAT_S": "0.5", **env}
             log = tmp_path / f"{name}.log"
-            processes.append(start(module, *arguments, log=log, env=env, prefix=homes.inside(where)))
+            process = start(module, *arguments, log=log, env=env, prefix=homes.inside(where))
+            processes.append(process)
+            return process
 
-        def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
-            command = [*homes.inside(homes.wan), sys.executable, "-m", "swarm_cli", "--leader", f"{WAN_ADDRESS}:{PORT}"]
+        def cli(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+            known = {
+                "SWARM_LEADER": address,
+                "SWARM_LEADER_CA": str(leader_dir / "roots.pem"),
+                "SWARM_API_KEY_FILE": str(leader_dir / "admin-token"),
+                "NO_COLOR": "1",
+                **env,
+            }
+            settings = [f"{name}={value}" for name, value in known.items()]
+            command = [*homes.inside(homes.wan), "env", *settings, sys.executable, "-m", "swarm_cli"]
             return subprocess.run(
                 [*command, *map(str, arguments)], capture_output=True, text=True, timeout=180, check=False
             )
@@ -33,21 +45,35 @@ def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_pat
             leader_env = {
                 "SWARM_LEADER_HOST": WAN_ADDRESS,
                 "SWARM_GRPC_PORT": str(PORT),
-                "SWARM_DATA_DIR": str(tmp_path / "leader"),
+                "SWARM_DATA_DIR": str(leader_dir),
                 "SWARM_SERVABLE_MODELS_ROOT": str(models_root),
-                "SWARM_JOIN_TOKEN": "open-sesame",
+                "SWARM_HEARTBEAT_S": "0.5",
             }
             run("leader", homes.wan, "swarm_leader", env=leader_env)
+            wait_for(lambda: cli("status").returncode == 0, 60, "the leader", every_s=0.5)
+            stranger = cli("status", SWARM_API_KEY_FILE="")
+            made = cli("join-token", "create", "--uses", 2)
+            join_token = made.stdout.strip()
+
             for name, home in (("alice", homes.home_a), ("bob", homes.home_b)):
                 state = tmp_path / name
                 fellow_env = {
+                    "SWARM_JOIN_TOKEN": join_token,
                     "SWARM_FELLOW_MODEL_CACHE": str(state / "models"),
                     "SWARM_RING_BIND_HOST": "0.0.0.0",
                     "SWARM_STAGE_THREADS": "1",
                 }
-                arguments = ("--leader", f"{WAN_ADDRESS}:{PORT}", "--join-token", "open-sesame", "--name", name)
-                run(name, home, "swarm_fellow", *arguments, "--state-dir", state, env=fellow_env)
+                arguments = ("--leader", address, "--name", name, "--state-dir", state)
+                run(name, home, "swarm_fellow", *arguments, env=fellow_env)
             wait_for(lambda: both_connected(cli("fellows").stdout), 60, "two fellows", every_s=0.5)
+            third = run(
+                "carol",
+                homes.home_b,
+                "swarm_fellow",
+                *("--leader", address, "--name", "carol", "--state-dir", tmp_path / "carol"),
+                env={"SWARM_JOIN_TOKEN": join_token},
+            )
+            wait_for(lambda: "join token" in third.tail(), 60, "the refusal of a used up join token", every_s=0.5)
             assert not homes.can_reach(homes.wan, HOME_ADDRESS, 22)
             assert not homes.can_reach(homes.home_a, "10.99.0.3", PORT)
 
@@ -58,9 +84,14 @@ def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_pat
             for process in reversed(processes):
                 process.stop()
 
+    assert stranger.returncode != 0 and "token" in stranger.stderr
+    assert made.returncode == 0 and join_token.count(".") == 1, made.stderr
     assert loaded.returncode == 0, loaded.stderr
     assert "Paris" in reply.stdout, reply.stderr
     assert status.stdout.count("relay") >= 2
+    logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("leader", "alice", "bob", "carol"))
+    secret = join_token.partition(".")[0]
+    assert secret not in logs and (leader_dir / "admin-token").read_text().strip() not in logs
 
 
 def both_connected(listing: str) -> bool:
