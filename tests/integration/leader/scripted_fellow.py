@@ -75,6 +75,11 @@ class ScriptedFellow:
         self._events: asyncio.Queue[Any] = asyncio.Queue()
 
     @property
+    def serve_ended(self) -> bool:
+        """Whether its inference link is over."""
+        return len(self._links) > 2 and self._links[2].done()
+
+    @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What goes with every call."""
         return (("authorization", f"Bearer {self.credential}"),) if self.credential else ()
@@ -94,6 +99,15 @@ class ScriptedFellow:
 
     async def join(self, address: str) -> "ScriptedFellow":
         """Dial, register with what it holds, open the inference link. Raises the refusal."""
+        await self.connect_only(address)
+        assert self.registered is not None
+        for spec in self.registered.unwanted:
+            self.held.pop(spec.placement_id, None)
+        self.open_inference_link()
+        return self
+
+    async def connect_only(self, address: str) -> None:
+        """Dial and register, and go no further. Raises the refusal."""
         self._channel = dial(address)
         self._up, self._events = asyncio.Queue(), asyncio.Queue()
         registered = asyncio.get_running_loop().create_future()
@@ -102,10 +116,6 @@ class ScriptedFellow:
         async with asyncio.timeout(10):
             self.registered = await registered
         self.credential = self.registered.node_credential or self.credential
-        for spec in self.registered.unwanted:
-            self.held.pop(spec.placement_id, None)
-        self.open_inference_link()
-        return self
 
     def open_inference_link(self) -> None:
         """Open it, after joining or after it was dropped."""
