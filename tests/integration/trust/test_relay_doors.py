@@ -150,7 +150,7 @@ async def test_a_peer_that_opens_thousands_of_streams_is_refused_its_own_and_oth
             task.cancel()
         await asyncio.gather(*holding, return_exceptions=True)
 
-    # gRPC itself resets streams beyond what it lets one connection have, which arrives as UNAVAILABLE; where the refusal
+    # gRPC itself resets streams beyond what it lets a connection have, which arrives as UNAVAILABLE; where the refusal
     # crosses the client's own write, its Python says INTERNAL and never shows what came.
     assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) > 500
     assert set(codes) <= {getattr(grpc.StatusCode, name) for name in ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL")}

@@ -68,11 +68,14 @@ class Loading:
     async def plan(self, model_id: str, request: PlanRequest) -> Plan:
         """What `load` would do now; nothing is stored.
 
-        Raises ModelNotFound, ServableCorrupt, FellowNotFound, FellowLost, and what the planner raises.
+        Raises ModelNotFound, ServableCorrupt, FellowNotFound, FellowLost, CapabilityMissing (a fellow that cannot prove
+        itself, where that is asked for), and what the planner raises.
         """
         await asyncio.to_thread(self._catalog.refresh)
         manifest, facts = self._catalog.get(model_id), fleet_facts(self._registry, self._board)
-        return plan(manifest, facts, self._resolve(request), self._config.serve_defaults)
+        planned = plan(manifest, facts, self._resolve(request), self._config.serve_defaults)
+        self._wiring.check([stage.fellow_id for stage in planned.stages])
+        return planned
 
     async def load(
         self, model_id: str, request: PlanRequest, is_waking: bool = False, instead_of: Placement | None = None

@@ -56,7 +56,7 @@ class Wiring:
         Raises LoadFailed or LinkBroken (both ends and addresses named), FellowLost, StaleEpoch, CapabilityMissing (a
         fellow that cannot prove itself, where that is asked for).
         """
-        self._keys.check(self._fellows(placement))
+        self.check([stage.fellow_id for stage in placement.record.stages])
         routes = self._first_routes(placement)
         while True:
             attempt = await self._attempt(placement, epoch, routes)
@@ -67,6 +67,11 @@ class Wiring:
             if following is None:
                 raise self._say_failed(placement, routes, attempt)
             routes, epoch = following, epoch + 1
+
+    def check(self, fellow_ids: Sequence[str]) -> None:
+        """Whether a ring of these can be wired at all, as far as proofs go. Raises CapabilityMissing."""
+        fellows = (self._registry.get(fellow_id) for fellow_id in fellow_ids)
+        self._keys.check([fellow for fellow in fellows if fellow is not None])
 
     def _first_routes(self, placement: Placement) -> tuple[Route, ...]:
         """The way to try first, from what the fellows declare and where they listen now."""
