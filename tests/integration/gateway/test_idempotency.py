@@ -104,7 +104,7 @@ async def test_another_request_with_the_same_key_is_409(gateway):
     assert len(gateway.leader.asked) == 1
 
 
-async def test_keys_of_different_callers_have_nothing_in_common(gateway):
+async def test_a_key_is_its_callers_alone(gateway):
     _, anna, _ = await ask(gateway, authorization="Bearer sk-swarm-anna")
     _, otto, headers = await ask(gateway, authorization="Bearer sk-swarm-otto")
 
