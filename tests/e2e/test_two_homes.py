@@ -10,70 +10,85 @@ from tests.e2e.homes import HOME_ADDRESS, WAN_ADDRESS, two_homes, why_not
 from tests.e2e.swarm import start, wait_for
 
 PORT = 50551
+ADDRESS = f"{WAN_ADDRESS}:{PORT}"
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "namespaces work")
 
 
+class Internet:
+    """Processes in the namespaces of two homes and of the leader, each with its log."""
+
+    def __init__(self, homes, folder) -> None:
+        self._homes = homes
+        self._folder = folder
+        self._leader_dir = folder / "leader"
+        self.processes = []
+
+    def run(self, name, where, module, *arguments, env):
+        log = self._folder / f"{name}.log"
+        process = start(module, *arguments, log=log, env=env, prefix=self._homes.inside(where))
+        self.processes.append(process)
+        return process
+
+    def start_leader(self, models_root) -> None:
+        env = {
+            "SWARM_LEADER_HOST": WAN_ADDRESS,
+            "SWARM_GRPC_PORT": str(PORT),
+            "SWARM_DATA_DIR": str(self._leader_dir),
+            "SWARM_SERVABLE_MODELS_ROOT": str(models_root),
+            "SWARM_HEARTBEAT_S": "0.5",
+        }
+        self.run("leader", self._homes.wan, "swarm_leader", env=env)
+        wait_for(lambda: self.cli("status").returncode == 0, 60, "the leader", every_s=0.5)
+
+    def start_fellow(self, name, home, join_token):
+        state = self._folder / name
+        env = {
+            "SWARM_JOIN_TOKEN": join_token,
+            "SWARM_FELLOW_MODEL_CACHE": str(state / "models"),
+            "SWARM_RING_BIND_HOST": "0.0.0.0",
+            "SWARM_STAGE_THREADS": "1",
+        }
+        arguments = ("--leader", ADDRESS, "--name", name, "--state-dir", state)
+        return self.run(name, home, "swarm_fellow", *arguments, env=env)
+
+    def cli(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+        known = {
+            "SWARM_LEADER": ADDRESS,
+            "SWARM_LEADER_CA": str(self._leader_dir / "roots.pem"),
+            "SWARM_API_KEY_FILE": str(self._leader_dir / "admin-token"),
+            "NO_COLOR": "1",
+            **env,
+        }
+        settings = [f"{name}={value}" for name, value in known.items()]
+        command = [*self._homes.inside(self._homes.wan), "env", *settings, sys.executable, "-m", "swarm_cli"]
+        return subprocess.run(
+            [*command, *map(str, arguments)], capture_output=True, text=True, timeout=180, check=False
+        )
+
+    def secrets_in_logs(self, *secrets: str) -> list[str]:
+        logs = "".join(log.read_text(errors="replace") for log in self._folder.glob("*.log"))
+        return [
+            secret for secret in (*secrets, (self._leader_dir / "admin-token").read_text().strip()) if secret in logs
+        ]
+
+
 def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_path):
     """Nothing is told to be insecure: TLS and tokens turn on by themselves, and a join token is all a home needs."""
-    leader_dir = tmp_path / "leader"
-    address = f"{WAN_ADDRESS}:{PORT}"
     with two_homes() as homes:
-        processes = []
-
-        def run(name, where, module, *arguments, env):
-            log = tmp_path / f"{name}.log"
-            process = start(module, *arguments, log=log, env=env, prefix=homes.inside(where))
-            processes.append(process)
-            return process
-
-        def cli(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-            known = {
-                "SWARM_LEADER": address,
-                "SWARM_LEADER_CA": str(leader_dir / "roots.pem"),
-                "SWARM_API_KEY_FILE": str(leader_dir / "admin-token"),
-                "NO_COLOR": "1",
-                **env,
-            }
-            settings = [f"{name}={value}" for name, value in known.items()]
-            command = [*homes.inside(homes.wan), "env", *settings, sys.executable, "-m", "swarm_cli"]
-            return subprocess.run(
-                [*command, *map(str, arguments)], capture_output=True, text=True, timeout=180, check=False
-            )
-
+        internet = Internet(homes, tmp_path)
+        cli = internet.cli
         try:
-            leader_env = {
-                "SWARM_LEADER_HOST": WAN_ADDRESS,
-                "SWARM_GRPC_PORT": str(PORT),
-                "SWARM_DATA_DIR": str(leader_dir),
-                "SWARM_SERVABLE_MODELS_ROOT": str(models_root),
-                "SWARM_HEARTBEAT_S": "0.5",
-            }
-            run("leader", homes.wan, "swarm_leader", env=leader_env)
-            wait_for(lambda: cli("status").returncode == 0, 60, "the leader", every_s=0.5)
+            internet.start_leader(models_root)
             stranger = cli("status", SWARM_API_KEY_FILE="")
             made = cli("join-token", "create", "--uses", 2)
             join_token = made.stdout.strip()
-
             for name, home in (("alice", homes.home_a), ("bob", homes.home_b)):
-                state = tmp_path / name
-                fellow_env = {
-                    "SWARM_JOIN_TOKEN": join_token,
-                    "SWARM_FELLOW_MODEL_CACHE": str(state / "models"),
-                    "SWARM_RING_BIND_HOST": "0.0.0.0",
-                    "SWARM_STAGE_THREADS": "1",
-                }
-                arguments = ("--leader", address, "--name", name, "--state-dir", state)
-                run(name, home, "swarm_fellow", *arguments, env=fellow_env)
+                internet.start_fellow(name, home, join_token)
             wait_for(lambda: both_connected(cli("fellows").stdout), 60, "two fellows", every_s=0.5)
-            third = run(
-                "carol",
-                homes.home_b,
-                "swarm_fellow",
-                *("--leader", address, "--name", "carol", "--state-dir", tmp_path / "carol"),
-                env={"SWARM_JOIN_TOKEN": join_token},
-            )
+            third = internet.start_fellow("carol", homes.home_b, join_token)
             wait_for(lambda: "join token" in third.tail(), 60, "the refusal of a used up join token", every_s=0.5)
+            third.stop()
             assert not homes.can_reach(homes.wan, HOME_ADDRESS, 22)
             assert not homes.can_reach(homes.home_a, "10.99.0.3", PORT)
 
@@ -81,7 +96,7 @@ def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_pat
             reply = cli("infer", MODEL, "What is the capital of France?", "--temperature", 0)
             status = cli("status")
         finally:
-            for process in reversed(processes):
+            for process in reversed(internet.processes):
                 process.stop()
 
     assert stranger.returncode != 0 and "token" in stranger.stderr
@@ -89,9 +104,7 @@ def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_pat
     assert loaded.returncode == 0, loaded.stderr
     assert "Paris" in reply.stdout, reply.stderr
     assert status.stdout.count("relay") >= 2
-    logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("leader", "alice", "bob", "carol"))
-    secret = join_token.partition(".")[0]
-    assert secret not in logs and (leader_dir / "admin-token").read_text().strip() not in logs
+    assert internet.secrets_in_logs(join_token.partition(".")[0]) == []
 
 
 def both_connected(listing: str) -> bool:
