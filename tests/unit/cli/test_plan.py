@@ -83,6 +83,20 @@ def test_the_catalog_is_the_leaders_own_unless_a_folder_is_given():
     assert plan_children(shared, MACHINE, {})[0].environ["SWARM_SERVABLE_MODELS_ROOT"] == "/shared"
 
 
+def test_what_the_environment_says_of_another_leaders_tls_reaches_no_process():
+    """Someone who administers a swarm elsewhere has these exported, and tries `swarm up` beside it."""
+    elsewhere = {
+        "SWARM_LEADER_CA": "sha256:" + "ab" * 32,
+        "SWARM_TLS": "1",
+        "SWARM_TLS_CERT": "/c",
+        "SWARM_TLS_KEY": "/k",
+    }
+    children = plan_children(OPTIONS, MACHINE, elsewhere)
+
+    assert [set(child.environ) & set(elsewhere) for child in children] == [set()] * len(children)
+    assert ignored_variables(elsewhere) == list(elsewhere)
+
+
 def test_addresses_of_the_environment_that_have_no_effect_are_known():
     environ = {"SWARM_LEADER_HOST": "0.0.0.0", "SWARM_GRPC_PORT": "", "SWARM_STAGE_THREADS": "3"}
 

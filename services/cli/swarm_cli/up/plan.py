@@ -10,6 +10,8 @@ from swarm_cli.up.options import HOST, Machine, UpOptions
 LEADER = "leader"
 GATEWAY = "gateway"
 FELLOW = "fellow"
+# Nothing of it leaves this machine, so nothing of it speaks TLS; what is set is for another leader.
+_TLS_SETTINGS = ("SWARM_LEADER_CA", "SWARM_TLS", "SWARM_TLS_CERT", "SWARM_TLS_KEY")
 # What the leader and the gateway would read, and `swarm up` chooses itself.
 _CHOSEN_HERE = (
     "SWARM_LEADER_HOST",
@@ -17,6 +19,7 @@ _CHOSEN_HERE = (
     "SWARM_GATEWAY_HOST",
     "SWARM_HTTP_PORT",
     "SWARM_METRICS_LISTEN",
+    *_TLS_SETTINGS,
 )
 # What only some processes have business with; every other gets none of it.
 _SECRETS = {
@@ -68,7 +71,9 @@ def plan_chat(options: UpOptions, model_id: str, environ: Mapping[str, str]) -> 
     """The chat, on the supervisor's own terminal."""
     arguments = _python("swarm_cli", "chat", model_id, "--leader", f"{HOST}:{options.grpc_port}")
     # A token that is set wins; without one it finds the leader's own by the folder.
-    return ChildSpec("chat", arguments, {**environ, "SWARM_DATA_DIR": str(leader_folder(options))}, None)
+    return ChildSpec(
+        "chat", arguments, {**environ, "SWARM_LEADER_CA": "", "SWARM_DATA_DIR": str(leader_folder(options))}, None
+    )
 
 
 def leader_folder(options: UpOptions) -> Path:
@@ -129,8 +134,9 @@ def _fellow(name: str, address: str, options: UpOptions, machine: Machine, envir
 
 
 def _without_secrets(environ: Mapping[str, str], process: str) -> dict[str, str]:
-    """The environment without the secrets that are not this process's."""
-    return {name: text for name, text in environ.items() if process in _SECRETS.get(name, (process,))}
+    """The environment without the secrets that are not this process's, and without what is for another leader."""
+    kept = {name: text for name, text in environ.items() if name not in _TLS_SETTINGS}
+    return {name: text for name, text in kept.items() if process in _SECRETS.get(name, (process,))}
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Supervisor:
         self._narrator = Narrator(time.monotonic())
         self._address = f"{HOST}:{options.grpc_port}"
         self._base_url = f"http://{HOST}:{options.http_port}"
-        own = {"leader": self._address, "data_dir": str(leader_folder(options))}
+        own = {"leader": self._address, "leader_ca": "", "data_dir": str(leader_folder(options))}
         self._config = dataclasses.replace(config, **own)
         self._admin_file: Path | None = None
         self._serves = False  # all is up, and what was asked for has begun
@@ -115,7 +115,7 @@ class Supervisor:
         names = fellow_names(self._options)
         self._narrator.say(f"starting a leader, a gateway, {', '.join(names)}; logs in {self._logs}")
         if ignored := ignored_variables(self._environ):
-            instead = "use --grpc-port, --http-port and --no-metrics"
+            instead = "everything stays on this machine; for ports use --grpc-port, --http-port and --no-metrics"
             self._narrator.say(f"{', '.join(ignored)} of the environment: ignored; {instead}")
         first, *_ = plan_children(self._options, self._machine, self._environ)
         await self._children.start(first)
