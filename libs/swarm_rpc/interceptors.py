@@ -72,7 +72,10 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
                 answers = (handler.unary_stream or handler.stream_stream)(request, context)
                 if hasattr(answers, "__aiter__"):
                     async for answer in answers:
+                        ending.is_sending = True
                         yield answer
+                        ending.is_sending = False
+                        ending.check()
                 else:
                     await answers
             except Exception as error:
@@ -96,20 +99,28 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
 
 
 class _Ending:
-    """Ends a streaming call from outside: by cancelling the task it runs in, once, with a reason."""
+    """Ends a streaming call from outside: by cancelling the task it runs in, once, with a reason.
+
+    is_sending: an answer is on its way to a reader who may be slow. Cancelled then, grpc would send no status at all,
+    and the reader would wait for ever; so the call ends behind that answer.
+    """
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self.why = SwarmError("")
+        self.is_sending = False
         self._is_asked = False
+        self._is_cancelled = False
 
     def end(self, why: SwarmError) -> None:
         """End it; the first reason stands."""
         if not self._is_asked:
             self._is_asked, self.why = True, why
-            self._task.cancel()
+            if not self.is_sending:
+                self._task.cancel()
+                self._is_cancelled = True
 
     def end_from_elsewhere(self, why: SwarmError) -> None:
         """End it, unless it is this very task that meets the reason: it is raised there anyway."""
@@ -118,10 +129,15 @@ class _Ending:
 
     def take(self) -> SwarmError | None:
         """The reason, when it was this that cancelled the task; the task then goes on."""
-        if not self._is_asked:
+        if not self._is_cancelled:
             return None
         self._task.uncancel()
         return self.why
+
+    def check(self) -> None:
+        """Raises the reason when it was to end while an answer was sent."""
+        if self._is_asked:
+            raise self.why
 
 
 def _nothing() -> None:

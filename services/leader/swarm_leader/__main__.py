@@ -209,7 +209,7 @@ class Leader:
         transfer_pb2_grpc.add_TransferServicer_to_server(transfer, server)
         models_pb2_grpc.add_ModelsServicer_to_server(models, server)
         serving_pb2_grpc.add_ServingServicer_to_server(serving, server)
-        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating, doors.tokens), server)
+        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating, doors), server)
         fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
         trust_pb2_grpc.add_TrustServicer_to_server(TrustServicer(self.identity), server)

@@ -26,6 +26,7 @@ class Swarm(models_pb2_grpc.ModelsServicer, serving_pb2_grpc.ServingServicer, fe
         self.heard: list[Any] = []
         self.ends: list[type] = []
         self.endless = asyncio.Event()
+        self.sent = 0
 
     async def GetModel(self, request, context):
         return models_pb2.Model(model_id=request.model_id)
@@ -33,6 +34,9 @@ class Swarm(models_pb2_grpc.ModelsServicer, serving_pb2_grpc.ServingServicer, fe
     async def WatchModel(self, request, context):
         try:
             yield serving_pb2.ModelStatus(model_id=request.model_id)
+            while request.model_id == "chatty":
+                self.sent += 1
+                yield serving_pb2.ModelStatus(reason="x" * 1_000_000)
             await self.endless.wait()
         except BaseException as error:
             self.ends.append(type(error))
@@ -143,3 +147,30 @@ async def test_what_was_granted_can_be_ended_while_it_runs_and_is_told_when_it_i
     assert (error_of(ended.value).why, error_of(ended.value).message) == (Reason.UNAUTHENTICATED, "revoked")
     assert swarm.ends == [asyncio.CancelledError]
     assert over == ["WatchModel", "GetModel"]
+
+
+async def test_a_slow_reader_whose_grant_ended_hears_so_behind_what_was_sent():
+    """Cancelled while it sends, grpc.aio would send no status: the reader would wait for ever."""
+    running: list[Callable[[SwarmError], None]] = []
+
+    async def authorize(access, details):
+        def grant(end):
+            running.append(end)
+            return lambda: None
+
+        return grant
+
+    async with served(authorize=authorize) as (channel, swarm):
+        call = serving_pb2_grpc.ServingStub(channel).WatchModel(serving_pb2.WatchModelRequest(model_id="chatty"))
+        await call.read()
+        seen = -1
+        while seen != swarm.sent:  # until the reader's windows are full and the server waits for it
+            seen = swarm.sent
+            await asyncio.sleep(0.2)
+        running[0](Unauthenticated("revoked"))
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+    assert error_of(ended.value).message == "revoked"
+    assert swarm.sent == seen
