@@ -70,16 +70,20 @@ class Swarm:
     processes: dict[str, int]
     data_dir: Path
     extra: list[Process] = field(default_factory=list)
+    admin_token_file: str | None = None  # where tokens are asked for
 
     def cli(self, *arguments: object, timeout_s: float = 180.0) -> subprocess.CompletedProcess[str]:
-        """Run `swarm ...` against this swarm's leader."""
-        return run_cli(*arguments, leader=self.grpc, timeout_s=timeout_s)
+        """Run `swarm ...` against this swarm's leader, as its admin."""
+        return run_cli(*arguments, leader=self.grpc, timeout_s=timeout_s, api_key_file=self.admin_token_file or "")
 
 
-def run_cli(*arguments: object, leader: str, timeout_s: float = 180.0) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *arguments: object, leader: str, timeout_s: float = 180.0, api_key_file: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run `swarm ...` against a leader."""
     command = [sys.executable, "-m", "swarm_cli", *map(str, arguments)]
     env = {**os.environ, "SWARM_LEADER": leader, "NO_COLOR": "1", "COLUMNS": "160"}
+    env["SWARM_API_KEY_FILE"] = api_key_file
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=env, check=False)
 
 
@@ -91,7 +95,15 @@ def swarm_up(data_dir: Path, *options: object, env: dict[str, str] | None = None
     process = start("swarm_cli", *arguments, log=data_dir / "up.log", env=env)
     try:
         facts = _await_ready(process, ready)
-        yield Swarm(process, facts["http"], facts["grpc"], facts["model"], facts["processes"], data_dir)
+        yield Swarm(
+            process,
+            facts["http"],
+            facts["grpc"],
+            facts["model"],
+            facts["processes"],
+            data_dir,
+            admin_token_file=facts["admin_token_file"],
+        )
     finally:
         process.stop(signal.SIGINT)
 
