@@ -37,7 +37,7 @@ _MODEL_ID = {
 
 def openai_paths() -> Mapping[str, Mapping[str, Any]]:
     """Path -> method -> operation, each with its access class."""
-    paths: dict[str, dict[str, Any]] = {path: {"post": _post(path, *rest)} for path, *rest in _ENDPOINTS}
+    paths: dict[str, dict[str, Any]] = {endpoint[0]: {"post": _post(*endpoint)} for endpoint in _ENDPOINTS}
     listed = _reply("list", ["data"])
     paths["/v1/models"] = {"get": _get("/v1/models", "Every model that can be asked.", listed)}
     shown = _reply("model", ["id", "created", "owned_by"])

@@ -36,7 +36,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]  # of a function,
 
 
 # What a field that may be of several kinds holds; pydantic puts these into the paths of its errors.
-_KINDS = {str: "<text>", dict: "<object>", list: "<array>"}
+_KINDS: Mapping[type, str] = {str: "<text>", dict: "<object>", list: "<array>"}
 
 
 def kind_of(value: object) -> str | None:

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_gateway.problems import HttpProblem, Problem, problem_of
 
-Event = generation_pb2.GenerationEvent
-Batch = generation_pb2.GenerationEvent.TokenBatch
-Done = generation_pb2.GenerationEvent.Done
+Event: TypeAlias = generation_pb2.GenerationEvent
+Batch: TypeAlias = generation_pb2.GenerationEvent.TokenBatch
+Done: TypeAlias = generation_pb2.GenerationEvent.Done
 Document = dict[str, Any]
 # The swarm's names of what a request may have got wrong -> OpenAI's.
 _PARAMS = {

@@ -1,7 +1,7 @@
 """The events of a request's generations, as they come. A request that fails in one of them fails; the others end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 
 from silentswarm.leader.v1 import inference_pb2
@@ -16,7 +16,7 @@ GenerateEvents = Events[inference_pb2.GenerateEvent]
 
 async def choice_events(
     leader: Leader, orders: Sequence[inference_pb2.GenerateRequest], timeout_s: float
-) -> AsyncIterator[tuple[int, Event]]:
+) -> AsyncGenerator[tuple[int, Event], None]:
     """(choice, event) until the last Done. Closing this ends every generation. Raises SwarmError, HttpProblem.
 
     Nothing is read ahead beyond one event of each choice, so a slow reader slows the leader.

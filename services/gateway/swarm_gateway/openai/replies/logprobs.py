@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.replies.asked import Document
 
-Likelihood = generation_pb2.GenerationEvent.TokenLogprob
+Likelihood: TypeAlias = generation_pb2.GenerationEvent.TokenLogprob
 NEVER = -9999.0  # what a probability of zero is told as: JSON knows no infinity
 
 

@@ -1,6 +1,6 @@
 """A reply as pieces for its reader: what to send, and while there is nothing, where the request stands."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -33,8 +33,8 @@ class ReplyBroke(Exception):
 
 
 async def reply_pieces(
-    asked: Asked, wording: Wording, events: AsyncIterator[tuple[int, Event]], meter: ReplyMeter
-) -> AsyncIterator[Piece]:
+    asked: Asked, wording: Wording, events: AsyncGenerator[tuple[int, Event], None], meter: ReplyMeter
+) -> AsyncGenerator[Piece, None]:
     """Everything there is to send, in order; nothing before the first token exists. Raises ReplyBroke.
 
     The meter hears of the end, also when this is closed before it.
@@ -42,7 +42,7 @@ async def reply_pieces(
     last = generation_pb2.FINISH_REASON_STOP
     is_begun = False
     try:
-        async with aclosing(events):  # type: ignore[type-var]
+        async with aclosing(events):
             async for choice, event in events:
                 kind = event.WhichOneof("event")
                 frames = b""
