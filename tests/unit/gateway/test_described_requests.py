@@ -18,8 +18,8 @@ EXAMPLES = 30
 # Where fields must fit together, texts must be JSON, or the maker of examples takes a property's name for any.
 UNSAYABLE = {
     "messages", "input", "prompt", "tools", "tool_choice", "top_logprobs", "min_tokens", "best_of", "echo",
-    "logit_bias", "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-    "text",
+    "logit_bias", "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
+    "guided_grammar", "text",
 }  # fmt: skip
 
 
