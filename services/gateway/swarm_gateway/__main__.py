@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import sys
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
@@ -33,8 +32,6 @@ from swarm_gateway.leader import Leader
 from swarm_gateway.tls import GatewaySite, ListenerCertificate
 
 log = structlog.get_logger()
-# request["caller"] is a plain word, so that handlers need nothing of the front to read it.
-warnings.simplefilter("ignore", web.NotAppKeyWarning)
 HANDLER_GRACE_S = 1.0  # after the calls to the leader ended, for handlers to write their last words
 TRUST_WAIT_S, TRUST_RETRY_S = 60.0, 1.0  # for a leader whose roots are known by their pin alone
 KEEP_ALIVE_S = 75.0  # how long an idle connection is kept; longer than common proxies keep theirs

@@ -11,7 +11,8 @@ from swarm_gateway.front.places import Place
 
 # Takes the request and the still percent-encoded variables of its path.
 Handler = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
-# What the front notes of a request, besides request["caller"].
+# What the front notes of a request. CALLER: who asks, one word: a token's id, else a fingerprint.
+CALLER = web.RequestKey("caller", str)
 NAME = web.RequestKey("name", str)
 ROUTE = web.RequestKey("route", str)
 ORIGIN = web.RequestKey("origin", str)
@@ -26,7 +27,7 @@ class Endpoint:
     """One route.
 
     path: a template, "/v1/models/{model=**}". access: an ACCESS_* number; PUBLIC only for liveness, static files and
-    pages that hold nothing of anyone. Handlers never look at credentials: who asks is `request["caller"]`.
+    pages that hold nothing of anyone. Handlers never look at credentials: who asks is `request[CALLER]`.
     """
 
     http_method: str

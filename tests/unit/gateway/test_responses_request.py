@@ -86,7 +86,8 @@ def test_items_in_a_row_are_one_message_of_the_assistant():
         ({"n": 2}, "n"),
         ({"temperature": 2.5}, "temperature"),
         ({"top_logprobs": 21}, "top_logprobs"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": 5}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [{**ADD, "name": "a b"}]}, "tools[0].name"),
         ({"tools": [ADD, ADD]}, "tools[1]"),
         ({"tools": [ADD], "tool_choice": {"type": "function", "name": "sub"}}, "tool_choice"),
@@ -120,6 +121,14 @@ def test_values_that_ask_for_nothing_are_let_pass():
     )
 
     assert asked == generation()
+
+
+def test_tools_that_are_run_elsewhere_are_left_out():
+    """Offered, not asked for: coding agents send searches and groups of tools with every request."""
+    others = [{"type": "web_search"}, {"type": "namespace", "name": "agents", "tools": []}, {"type": "custom"}]
+
+    assert generation(tools=[*others, ADD]) == generation(tools=[ADD])
+    assert generation(tools=others) == generation()
 
 
 def test_the_rest_becomes_what_chat_makes_of_it():

@@ -15,7 +15,7 @@ from swarm_rpc.rest import Found, Table
 
 from swarm_gateway.callers import caller_of
 from swarm_gateway.config import GatewayConfig
-from swarm_gateway.endpoints import NAME, ORIGIN, PLACE, ROUTE, Endpoint
+from swarm_gateway.endpoints import CALLER, NAME, ORIGIN, PLACE, ROUTE, Endpoint
 from swarm_gateway.front.access import ANYBODY, Doorkeeper, Visitor
 from swarm_gateway.front.headers import NAME_HEADER, add_cross_origin, add_safety, new_name, preflight_headers
 from swarm_gateway.front.origins import door_rules
@@ -125,7 +125,7 @@ class Front:
         address = request.remote or ""
         authorizations = request.headers.getall("Authorization", [])
         if access == access_pb2.ACCESS_PUBLIC:
-            request["caller"] = caller_of("", address, self._caller_secret)
+            request[CALLER] = caller_of("", address, self._caller_secret)
             return ANYBODY
         visitor = await self._doorkeeper.admit(authorizations)
         if not visitor.is_known and self._is_exposed:
@@ -134,7 +134,7 @@ class Front:
                 "one with `swarm tokens create`"
             )
         credential = authorizations[0] if len(authorizations) == 1 else ""
-        request["caller"] = visitor.token_id or caller_of(credential, address, self._caller_secret)
+        request[CALLER] = visitor.token_id or caller_of(credential, address, self._caller_secret)
         return visitor
 
     def _check_host(self, request: web.Request) -> None:

@@ -13,6 +13,7 @@ from swarm_core.clock import Clock
 
 from swarm_gateway.bodies import read_body
 from swarm_gateway.config import GatewayConfig
+from swarm_gateway.endpoints import CALLER
 from swarm_gateway.leader import Leader
 from swarm_gateway.metrics import GatewayMetrics, ReplyMeter
 from swarm_gateway.openai.keys.flow import KeyedReplies
@@ -44,7 +45,7 @@ class ReplyFlow:
             key = idempotency_key(request.headers.getall("Idempotency-Key", []))
             body = await read_body(request, self._config.body_bytes_max, self._config.read_timeout_s)
             asked, fingerprint = await read_apart(partial(_read_named, read, bool(key)), body)
-            caller = request["caller"]
+            caller = request[CALLER]
             structlog.contextvars.bind_contextvars(caller=caller)  # so that an operator can give this one a weight
             begin = partial(self._pieces, asked, caller, meter)
             pieces, is_known = self._keyed.follow(caller, key, fingerprint, begin) if key else (begin(), False)

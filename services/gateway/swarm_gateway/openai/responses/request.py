@@ -133,6 +133,8 @@ def parse_responses_request(body: bytes) -> tuple[ResponsesRequest, dict[str, An
     """Read and check a body; the document goes back to the client in part. Raises HttpProblem 400."""
     document = read_document(body)
     refuse_unsupported(document, UNSUPPORTED)
+    if isinstance(document.get("tools"), list):
+        document["tools"] = [tool for tool in document["tools"] if not _is_left_out(tool)]
     request = validated(ResponsesRequest, document)
     check_least(request.min_tokens, request.max_output_tokens, "max_output_tokens")
     return request, document
@@ -159,6 +161,15 @@ def generation_of(request: ResponsesRequest) -> generation_pb2.Generation:
         new_tokens_min=request.min_tokens or 0,
         constraint=_constraint_of(request.text.format if request.text else None),
     )
+
+
+def _is_left_out(tool: Any) -> bool:
+    """Whether a tool is of a kind that is run elsewhere (a search, a sandbox) or has no schema ("custom").
+
+    It is offered, not asked for, so a model that knows nothing of it answers rightly; agents that send such tools with
+    every request (Codex) could not be served otherwise. A choice that asks for one is refused, for it is not there.
+    """
+    return isinstance(tool, dict) and isinstance(tool.get("type"), str) and tool["type"] != "function"
 
 
 def _choose(request: ResponsesRequest) -> tuple[Any, generation_pb2.ToolChoice | None]:
