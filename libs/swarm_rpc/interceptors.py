@@ -165,6 +165,8 @@ async def _end(method: str, context: grpc.aio.ServicerContext, error: Exception)
     """End the call with what went wrong. A bug of ours is logged whole and told in one word."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
+    if isinstance(error, NotImplementedError):  # of a service whose newer methods nobody answers, such as health's List
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is not answered here")
     if not isinstance(error, SwarmError):
         log.error("call failed", method=method, exc_info=error)
         error = SwarmError(f"internal error in {method}; see the log of this process")

@@ -174,3 +174,11 @@ async def test_a_slow_reader_whose_grant_ended_hears_so_behind_what_was_sent():
 
     assert error_of(ended.value).message == "revoked"
     assert swarm.sent == seen
+
+
+async def test_a_method_nobody_answers_is_unimplemented_and_no_fault_of_ours():
+    async with served() as (channel, _):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await models_pb2_grpc.ModelsStub(channel).ListModels(models_pb2.ListModelsRequest())
+
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
