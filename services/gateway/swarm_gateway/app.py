@@ -15,12 +15,11 @@ from swarm_rpc.rest import Route, Table, openapi_document, routes_of
 from swarm_gateway.config import GatewayConfig
 from swarm_gateway.endpoints import Endpoint, endpoint_table
 from swarm_gateway.front.front import Front
-from swarm_gateway.front.places import too_many
 from swarm_gateway.leader import Leader
 from swarm_gateway.metrics import GatewayMetrics
 from swarm_gateway.openai.openapi import openai_paths, openai_schemas
 from swarm_gateway.openai.routes import openai_endpoints
-from swarm_gateway.problems import json_response
+from swarm_gateway.problems import json_response, too_many
 from swarm_gateway.rest.handlers import RestHandlers
 from swarm_gateway.rest.services import leader_services
 from swarm_gateway.web.routes import web_endpoints

@@ -8,7 +8,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from swarm_gateway.endpoints import PLACE
 from swarm_gateway.front.places import SLOW_AFTER_S, Upload
-from swarm_gateway.problems import HttpProblem, Problem, bad_request, body_too_large
+from swarm_gateway.problems import HttpProblem, Problem, bad_request, body_too_large, for_good
 
 PATIENCE_S = 10.0  # for a body of which nothing comes
 LEAST_BYTES_PER_S = 1024  # how slowly one may come for longer than that
@@ -24,7 +24,8 @@ async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> b
     """
     encoding = request.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity", *ENCODINGS):
-        raise unread_encoding(encoding)
+        words = f"bodies with Content-Encoding {encoding[:40]!r} are not read; send {', '.join(ENCODINGS)} or none"
+        raise HttpProblem(unread_encoding(words))
     if request.content_length is not None and request.content_length > bytes_max:
         raise body_too_large(bytes_max)
     try:
@@ -70,11 +71,9 @@ async def _invite(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
-def unread_encoding(encoding: str) -> HttpProblem:
-    """415 that names what is read."""
-    words = f"bodies with Content-Encoding {encoding[:40]!r} are not read; send {', '.join(ENCODINGS)} or none"
-    headers = {"Accept-Encoding": ", ".join(ENCODINGS), "x-should-retry": "false"}
-    return HttpProblem(Problem(415, words, "unsupported_encoding", None, headers))
+def unread_encoding(words: str) -> Problem:
+    """415 with what is read."""
+    return for_good(415, words, "unsupported_encoding", headers={"Accept-Encoding": ", ".join(ENCODINGS)})
 
 
 def _leave_packed(request: web.Request) -> None:

@@ -1,4 +1,4 @@
-"""Every failure as HTTP: status, words, headers, and the one JSON shape of errors. The only file that words HTTP.
+"""Failures as HTTP: status, code and headers of every kind, and the one JSON shape of errors. Answers nothing.
 
 A request that is wrong is 400 and never 422. A load that the fleet cannot carry (TOO_FEW_FELLOWS, NOT_ENOUGH_MEMORY,
 CAPABILITY_MISSING, LOAD_FAILED, SERVABLE_CORRUPT) is 409: the request is sound, the state of the fleet or of the model
@@ -16,6 +16,9 @@ from swarm_core.errors import Reason, SwarmError
 from swarm_core.secrets import redacted
 
 RETRY_AFTER_S = 5  # when the leader did not say
+ROOM_AFTER_S = 2  # when a place of the gateway's own is likely free again
+# Clients that would try a 409 or 500 again obey this; the same request fails the same way.
+_NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 
 _STATUS: Mapping[Reason, int] = {
     Reason.INTERNAL: 500,
@@ -85,18 +88,21 @@ class HttpProblem(Exception):
         self.problem = problem
 
 
+def problem_in(error: SwarmError | HttpProblem) -> Problem:
+    """Either kind of failure as a client sees it."""
+    return error.problem if isinstance(error, HttpProblem) else problem_of(error)
+
+
 def problem_of(error: SwarmError) -> Problem:
     """How HTTP tells an error. Retry-After is what the leader said, else RETRY_AFTER_S, for 429 and 503."""
     status = _STATUS[error.why]
     if status == 401:
-        headers_401 = {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}
-        return Problem(401, _NOT_KNOWN, "invalid_api_key", None, headers_401)
-    headers: dict[str, str] = {}
+        return for_good(401, _NOT_KNOWN, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+    headers: Mapping[str, str] = {}
     if status in (429, 503):
-        headers["Retry-After"] = str(getattr(error, "retry_after_s", None) or RETRY_AFTER_S)
+        headers = {"Retry-After": str(getattr(error, "retry_after_s", None) or RETRY_AFTER_S)}
     elif status != 504:
-        # Clients that would try a 409 or 500 again obey this; the same request fails the same way.
-        headers["x-should-retry"] = "false"
+        headers = _NO_RETRY
     return Problem(
         status=status,
         message=_words(error),
@@ -107,31 +113,50 @@ def problem_of(error: SwarmError) -> Problem:
     )
 
 
+def for_good(
+    status: int,
+    message: str,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Problem:
+    """A refusal that the same request always meets; clients are told not to try again."""
+    return Problem(status, message, code, param, {**(headers or {}), **_NO_RETRY})
+
+
+def for_now(status: int, message: str) -> Problem:
+    """A refusal for want of room, which passes by itself; clients are told when to come again."""
+    return Problem(status, message, "overloaded", headers={"Retry-After": str(ROOM_AFTER_S)})
+
+
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> HttpProblem:
     """400 with the name of what is wrong."""
-    return HttpProblem(Problem(400, message, code, param, {"x-should-retry": "false"}))
+    return HttpProblem(for_good(400, message, code, param))
+
+
+def too_many(words: str) -> HttpProblem:
+    """429 of the gateway's own."""
+    return HttpProblem(for_now(429, words))
 
 
 def no_route(method: str, path: str) -> HttpProblem:
     """404 that shows the way."""
     shown = redacted(path)[:200]
     words = f"nothing at {method} {shown}; OpenAI's API is under /v1 (/v1/chat/completions), the rest under /api/v1"
-    return HttpProblem(Problem(404, words, "not_found", None, {"x-should-retry": "false"}))
+    return HttpProblem(for_good(404, words, "not_found"))
 
 
 def wrong_method(method: str, path: str, allowed: list[str]) -> HttpProblem:
     """405 with Allow."""
     allow = ", ".join(allowed)
-    headers = {"Allow": allow, "x-should-retry": "false"}
-    return HttpProblem(
-        Problem(405, f"{redacted(path)[:200]} takes {allow}, not {method}", "method_not_allowed", None, headers)
-    )
+    words = f"{redacted(path)[:200]} takes {allow}, not {method}"
+    return HttpProblem(for_good(405, words, "method_not_allowed", headers={"Allow": allow}))
 
 
 def body_too_large(bytes_max: int) -> HttpProblem:
     """413 with the limit."""
     words = f"the body is larger than {bytes_max} bytes (SWARM_MAX_BODY_MB sets the gateway's limit)"
-    return HttpProblem(Problem(413, words, "request_too_large", None, {"x-should-retry": "false"}))
+    return HttpProblem(for_good(413, words, "request_too_large"))
 
 
 def error_document(problem: Problem, with_metadata: bool = False) -> dict[str, Any]:

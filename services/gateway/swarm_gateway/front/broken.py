@@ -5,9 +5,9 @@ from http import HTTPStatus
 from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError, LineTooLong
 from multidict import CIMultiDict
 
-from swarm_gateway.bodies import ENCODINGS
+from swarm_gateway.bodies import ENCODINGS, unread_encoding
 from swarm_gateway.front.headers import NAME_HEADER, add_safety, new_name
-from swarm_gateway.problems import Problem, error_response
+from swarm_gateway.problems import Problem, error_response, for_good
 
 LINE_BYTES_MAX = 8_190  # of a request line
 FIELD_BYTES_MAX = 16_380  # of one header line; unlike LINE_BYTES_MAX, which tells them apart
@@ -17,27 +17,23 @@ HEAD_BYTES_MAX = 64 * 2**10
 
 def problem_of_broken(status: int, error: BaseException | None) -> Problem:
     """What broken HTTP is told as. status: what the library would answer, for what is not broken HTTP."""
-    no_retry = {"x-should-retry": "false"}
     if isinstance(error, LineTooLong):
         if error.args[1] == LINE_BYTES_MAX:
-            return Problem(
-                414, f"the request line has more than {LINE_BYTES_MAX} bytes", "uri_too_long", None, no_retry
-            )
+            return for_good(414, f"the request line has more than {LINE_BYTES_MAX} bytes", "uri_too_long")
         return head_too_large()
     if isinstance(error, ContentEncodingError):
-        headers = {"Accept-Encoding": ", ".join(ENCODINGS), **no_retry}
-        return Problem(415, f"send bodies as {', '.join(ENCODINGS)} or plain", "unsupported_encoding", None, headers)
+        return unread_encoding(f"send bodies as {', '.join(ENCODINGS)} or plain")
     if isinstance(error, HttpProcessingError):
         if error.message.startswith("Too many"):
             return head_too_large()
-        return Problem(400, "this is not an HTTP/1.1 request", "bad_request", None, no_retry)
+        return for_good(400, "this is not an HTTP/1.1 request", "bad_request")
     return Problem(status, "internal error in the gateway", "internal")
 
 
 def head_too_large() -> Problem:
     """431 with the limits."""
     words = f"the headers have more than {HEADERS_MAX} lines, {FIELD_BYTES_MAX} bytes in one, or {HEAD_BYTES_MAX} bytes"
-    return Problem(431, words, "headers_too_large", None, {"x-should-retry": "false"})
+    return for_good(431, words, "headers_too_large")
 
 
 def raw_reply(problem: Problem, is_bodiless: bool) -> bytes:

@@ -22,7 +22,16 @@ from swarm_gateway.front.origins import door_rules
 from swarm_gateway.front.places import Places
 from swarm_gateway.leader import Leader
 from swarm_gateway.metrics import GatewayMetrics
-from swarm_gateway.problems import HttpProblem, Problem, bad_request, error_response, no_route, problem_of, wrong_method
+from swarm_gateway.problems import (
+    HttpProblem,
+    Problem,
+    bad_request,
+    error_response,
+    for_good,
+    no_route,
+    problem_of,
+    wrong_method,
+)
 
 log = structlog.get_logger()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -188,4 +197,4 @@ def _preflight(request: web.Request) -> web.Response:
 
 
 def _forbidden(words: str, code: str) -> HttpProblem:
-    return HttpProblem(Problem(403, words, code, headers={"x-should-retry": "false"}))
+    return HttpProblem(for_good(403, words, code))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from swarm_gateway.problems import HttpProblem, Problem
+from swarm_gateway.problems import too_many
 
 SLOW_AFTER_S = 1.0
 ADDRESS_SHARE = 4  # one address gets a fourth of the places for slow bodies
@@ -124,8 +124,3 @@ class Upload:
     def end(self) -> None:
         """It is whole, or will never be."""
         self._places.arrived(self._address, self._bytes, self._is_slow)
-
-
-def too_many(words: str) -> HttpProblem:
-    """429 of the gateway's own."""
-    return HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))

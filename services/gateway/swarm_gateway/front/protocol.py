@@ -23,7 +23,7 @@ from swarm_gateway.front.broken import (
     raw_reply,
 )
 from swarm_gateway.front.headers import NAME_HEADER, add_safety, new_name
-from swarm_gateway.problems import Problem, error_response
+from swarm_gateway.problems import Problem, error_response, for_now
 
 log = structlog.get_logger()
 LINGER_S = 2.0
@@ -114,7 +114,7 @@ class Connection(web.RequestHandler):
         assert self._manager is not None
         if len(self._manager.connections) > self._limits.connections_max and not self._has_room():
             log.warning("connection refused", why="SWARM_GATEWAY_CONNECTIONS_MAX are in use")
-            self.refuse(Problem(503, "too many connections", "overloaded", headers={"Retry-After": "2"}))
+            self.refuse(for_now(503, "too many connections"))
             return
         self._expect_head()
 

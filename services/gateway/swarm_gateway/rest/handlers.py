@@ -15,7 +15,7 @@ from swarm_rpc.rest.requests import BODY_BYTES_MAX
 from swarm_gateway.bodies import read_body
 from swarm_gateway.config import GatewayConfig
 from swarm_gateway.leader import Events, Leader
-from swarm_gateway.problems import HttpProblem, error_document, problem_of
+from swarm_gateway.problems import HttpProblem, error_document, problem_in
 from swarm_gateway.sse import EventStream, ReaderGone
 
 log = structlog.get_logger()
@@ -75,8 +75,7 @@ async def _relay(stream: EventStream, events: Events[Message]) -> None:
 
 async def _say_failure(stream: EventStream, error: SwarmError | HttpProblem) -> None:
     """The last event of a stream that broke off. Raises ReaderGone."""
-    problem = error.problem if isinstance(error, HttpProblem) else problem_of(error)
-    await stream.send(json.dumps(error_document(problem, with_metadata=True)), event="error")
+    await stream.send(json.dumps(error_document(problem_in(error), with_metadata=True)), event="error")
     await stream.close()
 
 

@@ -1,7 +1,7 @@
 """A chat reply as a stream of chunks. The first chunk of a choice says who speaks, its last why it ended."""
 
 from swarm_gateway.openai.chat_completions.documents import chunk, last_chunk, usage_chunk
-from swarm_gateway.openai.replies.asked import Batch, Document, Done, ReplyNames
+from swarm_gateway.openai.replies.asked import Batch, CallDelta, Document, Done, ReplyNames
 from swarm_gateway.openai.replies.calls import call_id
 from swarm_gateway.openai.replies.frames import DONE, TextFrames, event_of
 from swarm_gateway.openai.replies.logprobs import content_logprobs
@@ -59,7 +59,7 @@ class ChatStream:
     def _chunk(self, choice: int, delta: Document, logprobs: Document | None = None) -> bytes:
         return event_of(chunk(self._names, choice, delta, self._with_usage, logprobs))
 
-    def _call(self, choice: int, told: "_Choice", delta: Batch) -> Document:
+    def _call(self, choice: int, told: "_Choice", delta: CallDelta) -> Document:
         """The index always; id, type and name only once: clients join what is repeated."""
         function: Document = {"arguments": delta.arguments}
         if delta.index in told.calls:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from swarm_gateway.openai.keys.tape import Tape
-from swarm_gateway.problems import HttpProblem, Problem
+from swarm_gateway.problems import HttpProblem, for_good, too_many
 
 Name = tuple[str, str]  # caller, key
 
@@ -69,7 +69,7 @@ class KeyTable:
             self._drop_oldest()
         if len(self) >= self._limits.entries_max:
             words = f"{len(self)} replies with an Idempotency-Key are running; no more are taken"
-            raise HttpProblem(Problem(429, words, "overloaded", headers={"Retry-After": "2"}))
+            raise too_many(words)
         entry = self._running[name] = Entry(name, fingerprint, tape)
         return entry
 
@@ -107,4 +107,4 @@ class KeyTable:
 
 
 def _conflict(words: str, code: str) -> HttpProblem:
-    return HttpProblem(Problem(409, words, code, None, {"x-should-retry": "false"}))
+    return HttpProblem(for_good(409, words, code))

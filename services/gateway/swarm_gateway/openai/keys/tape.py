@@ -91,8 +91,8 @@ class Tape:
 
     def _let_go(self) -> int:
         """Drop what every reader has. Returns how many bytes are held still."""
-        nobody_s = self._first + (len(self._frames) if self._is_ended else 0)
-        needed = min(self._readers.values(), default=nobody_s)
+        unread = self._first + (len(self._frames) if self._is_ended else 0)  # what is needed where nobody reads
+        needed = min(self._readers.values(), default=unread)
         while self._first < needed:
             self._held_bytes -= len(self._frames.popleft())
             self._first += 1

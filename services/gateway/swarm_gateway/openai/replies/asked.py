@@ -7,10 +7,11 @@ from typing import Any, Protocol, TypeAlias
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import SwarmError
 
-from swarm_gateway.problems import HttpProblem, Problem, problem_of
+from swarm_gateway.problems import HttpProblem, Problem, problem_in
 
 Event: TypeAlias = generation_pb2.GenerationEvent
 Batch: TypeAlias = generation_pb2.GenerationEvent.TokenBatch
+CallDelta: TypeAlias = generation_pb2.GenerationEvent.ToolCallDelta
 Done: TypeAlias = generation_pb2.GenerationEvent.Done
 Document = dict[str, Any]
 # The swarm's names of what a request may have got wrong -> OpenAI's.
@@ -68,11 +69,6 @@ class Asked:
     generations: tuple[generation_pb2.Generation, ...]
     word: Callable[[ReplyNames], Wording]
     params: Mapping[str, str]
-
-
-def problem_in(error: SwarmError | HttpProblem) -> Problem:
-    """A failure as a client sees it."""
-    return error.problem if isinstance(error, HttpProblem) else problem_of(error)
 
 
 def in_words_of(error: SwarmError | HttpProblem, params: Mapping[str, str]) -> SwarmError | HttpProblem:

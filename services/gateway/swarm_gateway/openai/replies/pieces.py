@@ -9,8 +9,8 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_gateway.metrics import ReplyMeter
-from swarm_gateway.openai.replies.asked import Asked, Event, Wording, in_words_of, problem_in
-from swarm_gateway.problems import HttpProblem
+from swarm_gateway.openai.replies.asked import Asked, Event, Wording, in_words_of
+from swarm_gateway.problems import HttpProblem, problem_in
 from swarm_gateway.sse import KEEP_ALIVE
 
 log = structlog.get_logger()
