@@ -303,7 +303,7 @@ async def _serve(leader: Leader, server: grpc.aio.Server, port: int, stop: async
     healthy = add_health_and_reflection(server, LEADER_SERVICES)
     await leader.start()
     address = join_host_port(leader.config.host, port)
-    with address_told(leader.config.data_dir, address):
+    with address_told(leader.config.data_dir, address, has_own_roots=bool(leader.identity.pin)):
         await _serve_at(address, leader, server, healthy, stop)
 
 
@@ -313,7 +313,8 @@ async def _serve_at(
     await server.start()
     leader.serve()
     await announce(healthy, LEADER_SERVICES, serving=True)
-    encryption = {"tls": leader.identity.pin or "own files"} if leader.identity.is_on else {}
+    pin = leader.identity.pin
+    encryption = {"tls": f"sha256:{pin}" if pin else "own files"} if leader.identity.is_on else {}
     log.info(f"leader ready on {address}", version=VERSION, **encryption)
     await stop.wait()
     await announce(healthy, LEADER_SERVICES, serving=False)
@@ -381,11 +382,14 @@ def open_folders(config: LeaderConfig) -> None:
 
 
 @contextmanager
-def address_told(data_dir: Path, address: str) -> Iterator[None]:
-    """A file that says where this leader listens, while it does: `swarm` takes the admin token beside it only there."""
+def address_told(data_dir: Path, address: str, has_own_roots: bool) -> Iterator[None]:
+    """A file that says where this leader listens, while it does: `swarm` takes the admin token beside it only there.
+
+    has_own_roots: its certificate leads to roots.pem in that folder; a second line says so.
+    """
     file = data_dir / "leader.address"
     try:
-        file.write_text(address + "\n")
+        file.write_text(address + ("\nroots.pem\n" if has_own_roots else "\n"))
     except OSError as error:
         log.warning("cannot say where this leader listens", file=str(file), why=error.strerror)
     try:

@@ -180,11 +180,6 @@ class Registry:
         fellow = self._fellows.get(fellow_id)
         return fellow is not None and fellow.link is not None and fellow.link.ended is None
 
-    def _forget_credential(self, fellow_id: str) -> None:
-        old = self._fellows.get(fellow_id)
-        if old is not None:
-            self._credentials.pop(old.record.credential_sha256, None)
-
     def take_heartbeat(
         self, fellow: Fellow, devices: list[hardware_pb2.Device], statuses: list[stage_pb2.StageStatus]
     ) -> list[str]:
@@ -208,3 +203,8 @@ class Registry:
                     del fellow.stages[placement_id]
                     missing.append(placement_id)
         return missing
+
+    def _forget_credential(self, fellow_id: str) -> None:
+        old = self._fellows.get(fellow_id)
+        if old is not None:
+            self._credentials.pop(old.record.credential_sha256, None)

@@ -18,7 +18,6 @@ from swarm_leader.trust.identity import LeaderIdentity
 
 REGISTER_TIMEOUT_S = 10.0
 REGISTERING_MAX = 256  # whoever has not said who it is yet
-
 STAGES_MAX = 64  # of one heartbeat; a machine holds a few, and whoever claims more is not believed
 
 
