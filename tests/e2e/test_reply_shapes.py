@@ -143,7 +143,7 @@ async def a_bad_grammar_ends_nobody_elses_reply(ring: StageRing) -> None:
     rules = "start: r0\n" + "\n".join(f"r{place}: r{place + 1}" for place in range(12_000)) + '\nr12000: "a"'
     for place, bad in enumerate((Constraint(regex="foo**"), Constraint(grammar=rules), Constraint(json_schema="[]"))):
         refused = await tell(ring, f"bad {place}", asked("Hi", constraint=bad))
-        assert refused.last.failed.metadata["field"] == "response_format", refused.last
+        assert refused.last.failed.metadata["field"] == "constraint", refused.last
     done = await long
     assert done.reason in (FINISH_REASON_STOP, FINISH_REASON_LENGTH) and done.ids
     again = await tell(ring, "again", asked("Hi", new_tokens=4))

@@ -75,13 +75,13 @@ def test_a_shape_that_cannot_be_followed_fails_its_reply_alone(stages, fails_at,
 
 def test_a_typed_error_of_a_shape_is_told_as_it_is():
     def refuse(asked: int) -> None:
-        raise BadRequest("too deep", field="response_format")
+        raise BadRequest("too deep", field="constraint")
 
     ring = MemoryRing(2)
     heard = ring.submit("a", PROMPT, 4, constraint=cycle(at=refuse))
     ring.run()
 
-    assert heard.broke.error.why is Reason.BAD_REQUEST and heard.broke.error.facts["field"] == "response_format"
+    assert heard.broke.error.why is Reason.BAD_REQUEST and heard.broke.error.facts["field"] == "constraint"
 
 
 @STAGES

@@ -166,7 +166,7 @@ async def test_grammars_that_take_all_their_time_do_not_hold_up_prompts(tmp_path
     refused = await asyncio.gather(*bombs, return_exceptions=True)
 
     assert took_s < 1.5
-    assert all(isinstance(each, BadRequest) and each.facts["field"] == "response_format" for each in refused)
+    assert all(isinstance(each, BadRequest) and each.facts["field"] == "constraint" for each in refused)
     fine = Generation(chat=CHAT, constraint=Constraint(json_object={}))
     assert await replies._compile_in_time((await replies._encode_in_time(fine)).grammar)
     codec.grammar_compiler.close()

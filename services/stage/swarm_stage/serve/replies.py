@@ -19,7 +19,8 @@ from swarm_stage.engine.inbox import Inbox
 from swarm_stage.engine.reply import Broke, Lap, Note, Request
 from swarm_stage.serve.event_writer import EventWriter
 from swarm_stage.text.codec import TemplateHostile, TextCodec
-from swarm_stage.text.grammar import FORMAT_FIELD, Grammar, reply_grammar
+from swarm_stage.text.content_grammar import CONSTRAINT_FIELD
+from swarm_stage.text.grammar import Grammar, reply_grammar
 from swarm_stage.text.reply_shape import PLAIN, ReplyShape
 
 NEW_TOKENS_DEFAULT = 1024  # a reply nobody bounded; the context bounds it further
@@ -161,7 +162,7 @@ class Replies:
             )
         if self._codec is None:
             if generation.HasField("constraint"):
-                raise BadRequest("this model has no tokenizer, so no shape can be asked of it", field=FORMAT_FIELD)
+                raise BadRequest("this model has no tokenizer, so no shape can be asked of it", field=CONSTRAINT_FIELD)
             return encoded
         if generation.sampling.HasField("top_logprobs"):
             _ = self._codec.token_bytes  # takes a moment the first time, which must not be the loop's
@@ -169,7 +170,7 @@ class Replies:
             return encoded
         grammar = reply_grammar(generation, encoded.shape, self._codec.special_marks(encoded.shape))
         if grammar is not None and not self._end_ids:
-            raise BadRequest("this model has no end of turn, so no shape can be asked of it", field=FORMAT_FIELD)
+            raise BadRequest("this model has no end of turn, so no shape can be asked of it", field=CONSTRAINT_FIELD)
         return Encoded(encoded.ids, encoded.shape, grammar)
 
     def _encode_input(self, generation: generation_pb2.Generation) -> Encoded:

@@ -17,7 +17,8 @@ from silentswarm.core.v1 import token_set_pb2
 from swarm_core.errors import BadRequest, StageFailed
 from swarm_wire.token_sets import token_set
 
-from swarm_stage.text.grammar import FORMAT_FIELD, Grammar
+from swarm_stage.text.content_grammar import CONSTRAINT_FIELD
+from swarm_stage.text.grammar import Grammar
 from swarm_stage.text.grammar_trial import compiled, tokenizer_of
 from swarm_stage.text.workroom import TaskKilled, TaskRefused, Workrooms
 
@@ -91,7 +92,7 @@ class GrammarCompiler:
         self._rooms.close()
 
     def _compiled(self, grammar: Grammar, listed: list[dict[str, Any]], text: str) -> LLMatcher:
-        fields = sorted(set(grammar.fields.values())) or [FORMAT_FIELD]
+        fields = sorted(set(grammar.fields.values())) or [CONSTRAINT_FIELD]
         try:
             self._rooms.ask({"do": "grammar", "grammars": listed}, COMPILE_TIMEOUT_S)
         except TaskRefused as refusal:

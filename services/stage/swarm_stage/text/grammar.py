@@ -1,11 +1,10 @@
-"""What a reply must look like, as a grammar for llguidance. Pure: words and limits; compiling is constraint.py's.
+"""What a whole reply must look like, as a grammar for llguidance: reasoning, calls, content. Pure; compiles nothing.
 
-The reply's own rules name the parts that callers bring (a schema, a regex, a grammar) as grammars of their own, so
-that no name in one can mean something in another.
+The reply's own rules name the parts that callers bring (a tool's schema, the content's shape) as grammars of their own,
+so that no name in one can mean something in another.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +13,11 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import BadRequest
 
 from swarm_stage.text.chat_messages import parameters_of
+from swarm_stage.text.content_grammar import CONSTRAINT_FIELD, NO_BLANKS, check_schema, content_part, quoted
 from swarm_stage.text.grammar_trial import HEAD
 from swarm_stage.text.reply_shape import ARGUMENTS_MARK, HERMES_CLOSE, CallFormat, ReplyShape
 
 GRAMMAR_BYTES_MAX = 256 * 1024  # of all parts of one reply; the largest schemas people publish are half of it
-DEPTH_MAX = 64  # of a schema's brackets; the library reads no deeper than 128
-REGEX_CHARS_MAX = 16 * 1024
-CHOICES_MAX = 1024
-FORMAT_FIELD = "response_format"
-_NO_BLANKS = {"whitespace_flexible": False}
-_COUNTED = re.compile(r"\{\d+(?:,\d*)?\}")
-# What a regex is made of, as far as its repetitions go: classes, escapes, counts, and single characters.
-_REGEX_TOKEN = re.compile(r"\\[pPxuU]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d+(?:,\d*)?\}|.", re.DOTALL)
 _COMBINED = frozenset(("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"))
 _BLANKS_MAX = 4  # behind reasoning and around calls; more would be a place to stay for ever
 
@@ -54,8 +46,8 @@ def reply_grammar(
     fields: dict[str, str] = {}
     mode = generation.chat.tool_choice.mode
     if generation.HasField("constraint"):
-        parts.append(("content", _content(generation.constraint)))
-        fields["content"] = FORMAT_FIELD
+        parts.append(("content", content_part(generation.constraint)))
+        fields["content"] = CONSTRAINT_FIELD
     calls = _Calls(shape, special)
     if shape.calls is not None:
         for place, tool in enumerate(_callable_tools(generation.chat)):
@@ -63,7 +55,7 @@ def reply_grammar(
             schema = {**parameters_of(tool), "x-guidance": _call_options(tool.strict)}
             if not _COMBINED & schema.keys():
                 schema["type"] = "object"
-            _check_schema(schema, "tools")
+            check_schema(schema, "tools")
             parts.append((name, {"json_schema": schema}))
             fields[name] = "tools"
             calls.add(tool.name, name)
@@ -73,7 +65,7 @@ def reply_grammar(
     rules = HEAD + _reasoning_rules(shape, special) + body
     grammar = Grammar(rules, tuple(parts), fields)
     if len(json.dumps(grammar.to_list())) > GRAMMAR_BYTES_MAX:
-        field = "tools" if "content" not in fields else FORMAT_FIELD
+        field = "tools" if "content" not in fields else CONSTRAINT_FIELD
         raise BadRequest(f"the schemas and grammars of a request have at most {GRAMMAR_BYTES_MAX:,} bytes", field=field)
     return grammar
 
@@ -98,11 +90,11 @@ class _Calls:
         """A tool and the part that its arguments are."""
         calls = self._shape.calls
         if calls is CallFormat.MISTRAL_ARGS:
-            head = f"{_text(tool)} {self._mark(ARGUMENTS_MARK)}"
+            head = f"{quoted(tool)} {self._mark(ARGUMENTS_MARK)}"
             self._calls.append(f"{head} @{arguments}")
         else:
             key = "parameters" if calls is CallFormat.LLAMA else "arguments"
-            head = _text(f'{{"name": {json.dumps(tool)}, "{key}": ')
+            head = quoted(f'{{"name": {json.dumps(tool)}, "{key}": ')
             self._calls.append(f'{head} @{arguments} "}}"')
 
     @property
@@ -136,10 +128,10 @@ class _Calls:
         mark = self._shape.calls.mark if self._shape.calls else ""
         if mark in self._marks:
             return f"free: TEXT ({self._marks[mark]} called BLANK)?\n"
-        return f"free: TEXT | before called BLANK\nbefore[lazy]: TEXT {_text(mark)}\n"
+        return f"free: TEXT | before called BLANK\nbefore[lazy]: TEXT {quoted(mark)}\n"
 
     def _mark(self, text: str) -> str:
-        return self._marks.get(text, _text(text))
+        return self._marks.get(text, quoted(text))
 
 
 def _body(calls: _Calls, must_call: bool, has_content: bool) -> str:
@@ -164,109 +156,20 @@ def _reasoning_rules(shape: ReplyShape, special: Mapping[int, str]) -> str:
     if marks.close in ids:
         rules = f"reasoned: TEXT {ids[marks.close]}\n"
     else:
-        rules = f"reasoned[lazy]: TEXT {_text(marks.close)}\n"
+        rules = f"reasoned[lazy]: TEXT {quoted(marks.close)}\n"
     if shape.is_reasoning:
         return rules + "start: reasoned BLANK body\n"
     if marks.open in ids:
         return rules + f"start: ({ids[marks.open]} reasoned BLANK)? body\n"
-    return rules + f"begun[lazy]: BLANK {_text(marks.open)}\nstart: (begun reasoned BLANK)? body\n"
-
-
-def _content(constraint: generation_pb2.Constraint) -> dict[str, Any]:
-    """What the content is to be, as a grammar of its own. Raises BadRequest."""
-    kind = constraint.WhichOneof("kind")
-    if kind == "json_object":
-        return {"json_schema": {"type": "object", "x-guidance": _NO_BLANKS}}
-    if kind == "json_schema":
-        schema = _schema_of(constraint.json_schema)
-        _check_schema(schema, FORMAT_FIELD)
-        is_strict = constraint.strict
-        options = {**_NO_BLANKS, "lenient": not is_strict, "coerce_one_of": not is_strict}
-        return {"json_schema": {**schema, "x-guidance": options}}
-    if kind == "regex":
-        check_regex(constraint.regex, FORMAT_FIELD)
-        return {"lark_grammar": f"start: /{_escaped_slashes(constraint.regex)}/"}
-    if kind == "grammar":
-        if not constraint.grammar.strip():
-            raise BadRequest("the grammar is empty", field=FORMAT_FIELD)
-        return {"lark_grammar": constraint.grammar}
-    if kind == "choices":
-        texts = constraint.choices.texts
-        if not texts or not all(texts) or len(texts) > CHOICES_MAX:
-            raise BadRequest(f"choices are 1 to {CHOICES_MAX} texts, none of them empty", field=FORMAT_FIELD)
-        return {"lark_grammar": "start: " + " | ".join(map(_text, texts))}
-    raise BadRequest("a constraint says nothing", field=FORMAT_FIELD)
-
-
-def _schema_of(text: str) -> dict[str, Any]:
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the JSON schema cannot be read: {error}", field=FORMAT_FIELD) from None
-    if not isinstance(schema, dict):
-        raise BadRequest("the JSON schema is no object", field=FORMAT_FIELD)
-    return schema
-
-
-def _check_schema(schema: Mapping[str, Any], field: str) -> None:
-    """Raises BadRequest for one that is too deep, refers elsewhere, or has a pattern that is no regex."""
-    waiting: list[tuple[Any, int]] = [(schema, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > DEPTH_MAX:
-            raise BadRequest(f"a JSON schema is nested deeper than {DEPTH_MAX}", field=field)
-        if isinstance(value, list):
-            waiting += [(each, depth + 1) for each in value]
-        elif isinstance(value, Mapping):
-            reference, pattern = value.get("$ref"), value.get("pattern")
-            if isinstance(reference, str) and not reference.startswith("#"):
-                raise BadRequest(f"$ref {reference[:80]!r} is not in the schema; nothing is fetched", field=field)
-            if isinstance(pattern, str):
-                check_regex(pattern, field)
-            waiting += [(each, depth + 1) for each in value.values()]
-
-
-def check_regex(regex: str, field: str) -> None:
-    """Raises BadRequest for an empty or overlong one, and for a repetition of a repetition ("foo**").
-
-    The library takes that as it is written; whoever writes it has made a mistake, and other engines say so.
-    """
-    if not regex or len(regex) > REGEX_CHARS_MAX:
-        raise BadRequest(f"a regular expression has 1 to {REGEX_CHARS_MAX:,} characters", field=field)
-    before, count = "", 0  # repetitions that stand before; a second one may only be the "?" of a lazy one
-    for token in _REGEX_TOKEN.findall(regex):
-        is_repetition = token in ("*", "+", "?") or _COUNTED.fullmatch(token) is not None
-        count = count + 1 if is_repetition else 0
-        if count > 2 or (count == 2 and token != "?"):
-            raise BadRequest(f"the regular expression repeats a repetition: {before}{token}", field=field)
-        before = token
-
-
-def _escaped_slashes(regex: str) -> str:
-    """As Lark writes regexes, between slashes on one line."""
-    parts, is_escaped = [], False
-    for letter in regex:
-        if letter == "/" and not is_escaped:
-            parts.append("\\/")
-        elif letter == "\n":
-            parts.append("n" if is_escaped else "\\n")
-        else:
-            parts.append(letter)
-        is_escaped = letter == "\\" and not is_escaped
-    return "".join(parts)
+    return rules + f"begun[lazy]: BLANK {quoted(marks.open)}\nstart: (begun reasoned BLANK)? body\n"
 
 
 def _call_options(is_strict: bool) -> dict[str, Any]:
     """Arguments are spelled as templates spell calls, with blanks behind commas and colons."""
     return {
-        **_NO_BLANKS,
+        **NO_BLANKS,
         "item_separator": ", ",
         "key_separator": ": ",
         "lenient": not is_strict,
         "coerce_one_of": not is_strict,
     }
-
-
-def _text(text: str) -> str:
-    """A text as Lark quotes it."""
-    return json.dumps(text, ensure_ascii=False)

@@ -25,5 +25,5 @@ def read_chat(body: bytes) -> Asked:
         id_prefix="chatcmpl-",
         generations=choices_of(generation_of(request, shape), request.choice_count),
         word=word,
-        params={"response_format": shape.param, "constraint": shape.param} if shape else {},
+        params={"constraint": shape.param} if shape else {},
     )

@@ -10,7 +10,7 @@ def read_completion(body: bytes) -> Asked:
     """Raises HttpProblem 400 whose param names the field."""
     request = parse_completion_request(body)
     shape = shape_of(request)
-    shape_params = {"response_format": shape.param, "constraint": shape.param} if shape else {}
+    shape_params = {"constraint": shape.param} if shape else {}
 
     def word(names: ReplyNames) -> Wording:
         return CompletionStream(names, request) if request.stream else CompletionWhole(names, request)

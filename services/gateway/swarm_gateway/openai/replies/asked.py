@@ -21,10 +21,7 @@ _PARAMS = {
     "prompt_ids": "prompt",
     "model_id": "model",
     "constraint": "response_format",
-    "chat.tools": "tools",
-    "chat.messages": "messages",
 }
-_PATHS = ("chat.tools", "chat.messages")  # where what stands behind the name is OpenAI's too
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,12 @@ class Asked:
 
 
 def in_words_of(error: SwarmError | HttpProblem, params: Mapping[str, str]) -> SwarmError | HttpProblem:
-    """The failure, its `param` by the name the endpoint has for it. params: names of the swarm's -> the endpoint's."""
+    """The failure, its `param` by the name the endpoint has for it. params: names of the swarm's -> the endpoint's.
+
+    What stands behind such a name is the swarm's as well, and is left out.
+    """
     problem = problem_in(error)
     for name, told in {**_PARAMS, **params}.items():
         if problem.param is not None and (problem.param == name or problem.param.startswith((f"{name}.", f"{name}["))):
-            rest = problem.param[len(name) :] if name in _PATHS else ""
-            return HttpProblem(replace(problem, param=told + rest))
+            return HttpProblem(replace(problem, param=told))
     return error

@@ -27,9 +27,7 @@ def read_response(body: bytes) -> Asked:
         word=word,
         params={
             "messages": "input",
-            "max_tokens": "max_output_tokens",
             "new_tokens_max": "max_output_tokens",
             "constraint": "text.format",
-            "response_format": "text.format",
         },
     )
