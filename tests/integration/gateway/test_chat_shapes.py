@@ -206,7 +206,7 @@ async def test_what_the_swarm_calls_otherwise_is_told_in_openais_words(gateway):
     told = {}
     for field, shape in (
         ("constraint.json_schema", {"response_format": {"type": "json_object"}}),
-        ("response_format", {"guided_regex": "a"}),
+        ("constraint", {"guided_regex": "a"}),
         ("constraint.regex", {"structured_outputs": {"regex": "a"}}),
         ("new_tokens_max", {}),
         ("tools[3].parameters", {}),
@@ -222,3 +222,12 @@ async def test_what_the_swarm_calls_otherwise_is_told_in_openais_words(gateway):
         "max_tokens",
         "tools[3].parameters",
     ]
+
+
+async def test_a_regex_may_be_as_long_as_a_stage_takes_and_no_longer(gateway):
+    longest, beyond = "a" * 16_384, "a" * 16_385
+    shapes = {"guided_regex": longest}, {"guided_regex": beyond}
+    answers = [await gateway.chat(**shape) for shape in shapes]
+
+    assert [status for status, *_ in answers] == [200, 400]
+    assert_openai_error(answers[1][1], param="guided_regex")

@@ -14,6 +14,7 @@ from swarm_leader.rpc.generation_shapes import check_calls, check_constraint, ch
 STOPS_MAX = 16
 STOP_CHARACTERS_MAX = 256
 BIASES_MAX = 1024
+TOP_LOGPROBS_MAX = 20
 # A request goes on to a fellow and a stage in messages of this size; one that is larger would end their links, and with
 # them every other reply. The margin is for the ids it travels with.
 GENERATION_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * 2**10
@@ -24,7 +25,7 @@ _RANGES = {
     "min_p": (0.0, 1.0),
     "frequency_penalty": (-2.0, 2.0),
     "presence_penalty": (-2.0, 2.0),
-    "top_logprobs": (0, 20),
+    "top_logprobs": (0, TOP_LOGPROBS_MAX),
 }
 ROLES = ("system", "user", "assistant", "tool")
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")

@@ -11,7 +11,7 @@ from swarm_gateway.openai.reading.fields import Name, Schema, SchemaOrText, Stri
 from swarm_gateway.openai.reading.tools import check_schema_size, compact
 from swarm_gateway.problems import HttpProblem
 
-REGEX_CHARACTERS_MAX = 8192
+REGEX_CHARACTERS_MAX = 16 * 2**10
 GRAMMAR_CHARACTERS_MAX = 64 * 2**10
 TEXTS_MAX = 1024
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
