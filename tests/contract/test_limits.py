@@ -1,7 +1,6 @@
 """Gateway, leader and stage each bound what a request may hold: what one lets through the next one takes."""
 
 import pytest
-from swarm_gateway.openai.chat_completions.request import TOP_LOGPROBS_MAX
 from swarm_gateway.openai.reading import constraints, messages, sampling, tools
 from swarm_leader.rpc import generation_shapes, generations
 from swarm_stage.engine import sampling as drawing
@@ -13,7 +12,7 @@ from swarm_stage.text import content_grammar, grammar
     [
         ("choices", constraints.TEXTS_MAX, generation_shapes.CHOICES_MAX, content_grammar.CHOICES_MAX),
         ("biases", sampling.BIASES_MAX, generations.BIASES_MAX, drawing.BIASES_MAX),
-        ("likelihoods", TOP_LOGPROBS_MAX, generations.TOP_LOGPROBS_MAX, drawing.TOP_LOGPROBS_MAX),
+        ("likelihoods", sampling.TOP_LOGPROBS_MAX, generations.TOP_LOGPROBS_MAX, drawing.TOP_LOGPROBS_MAX),
         ("regex", constraints.REGEX_CHARACTERS_MAX, generation_shapes.SHAPE_BYTES_MAX, content_grammar.REGEX_CHARS_MAX),
         ("grammar", constraints.GRAMMAR_CHARACTERS_MAX, generation_shapes.SHAPE_BYTES_MAX, grammar.GRAMMAR_BYTES_MAX),
         ("schema", tools.SCHEMA_BYTES_MAX, generation_shapes.SHAPE_BYTES_MAX, grammar.GRAMMAR_BYTES_MAX),

@@ -5,30 +5,21 @@ hold their default, so that nobody is answered by another rule than the one they
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import Field
 from silentswarm.core.v1 import generation_pb2
 
 from swarm_gateway.openai.reading.constraints import ConstraintFields, Shape
 from swarm_gateway.openai.reading.documents import read_document
-from swarm_gateway.openai.reading.fields import (
-    WHOLE,
-    Count,
-    ModelId,
-    Strict,
-    refuse_unsupported,
-    validated,
-    wrong,
-)
+from swarm_gateway.openai.reading.fields import WHOLE, Count, ModelId, refuse_unsupported, validated, wrong
+from swarm_gateway.openai.reading.generations import chat_of, generation_for
 from swarm_gateway.openai.reading.history import check_history
 from swarm_gateway.openai.reading.messages import MESSAGES_MAX, Message
-from swarm_gateway.openai.reading.sampling import OTHERS_FIELDS, SamplingFields, check_least, sampling_of
+from swarm_gateway.openai.reading.sampling import OTHERS_FIELDS, TOP_LOGPROBS_MAX, SamplingFields, check_least
+from swarm_gateway.openai.reading.thinking import Effort, TemplateArguments, wants_thinking
 from swarm_gateway.openai.reading.tools import ToolFields, check_tools, choose
 
-TOP_LOGPROBS_MAX = 20
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-NO_THINKING = ("none", "minimal")
 # Known, not supported: the values that ask for nothing. null always does.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     **OTHERS_FIELDS,
@@ -48,12 +39,6 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
 }
 
 
-class TemplateArguments(Strict):
-    """Arguments of the model's chat template; others than these are not passed on."""
-
-    enable_thinking: bool | None = None
-
-
 class ChatRequest(SamplingFields, ConstraintFields, ToolFields):
     """POST /v1/chat/completions."""
 
@@ -71,14 +56,6 @@ class ChatRequest(SamplingFields, ConstraintFields, ToolFields):
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
     @property
-    def enable_thinking(self) -> bool | None:
-        """Whether the model thinks before it answers; None leaves it to the model."""
-        arguments = self.chat_template_kwargs
-        if arguments is not None and arguments.enable_thinking is not None:
-            return arguments.enable_thinking
-        return False if self.reasoning_effort in NO_THINKING else None
-
-    @property
     def alternatives(self) -> int | None:
         """How many alternatives are told per token; None for no log-probabilities at all."""
         return (self.top_logprobs or 0) if self.logprobs else None
@@ -86,11 +63,7 @@ class ChatRequest(SamplingFields, ConstraintFields, ToolFields):
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Read and check a body. Raises HttpProblem 400 whose param names the field."""
-    return check_chat_document(read_document(body))
-
-
-def check_chat_document(document: Mapping[str, Any]) -> ChatRequest:
-    """Likewise, of a document."""
+    document = read_document(body)
     refuse_unsupported(document, UNSUPPORTED)
     request = validated(ChatRequest, document)
     check_least(request.min_tokens, request.new_tokens_max, "the most tokens asked for")
@@ -101,26 +74,14 @@ def check_chat_document(document: Mapping[str, Any]) -> ChatRequest:
 
 
 def generation_of(request: ChatRequest, shape: Shape | None = None) -> generation_pb2.Generation:
-    """What to generate. Fields the request leaves out stay absent, for the model's own defaults.
+    """What to generate. shape: of the text.
 
-    shape: of the text. Raises HttpProblem 400 for tools, or a choice among them, that cannot be.
+    Raises HttpProblem 400 for tools, or a choice among them, that cannot be.
     """
     functions = [tool.function for tool in request.tools or ()]
     check_tools(functions)
     tools, choice = choose(functions, request.tool_choice)
-    chat = generation_pb2.Chat(
-        messages=[message.to_proto() for message in request.messages],
-        enable_thinking=request.enable_thinking,
-        tools=[tool.to_proto() for tool in tools],
-        tool_choice=choice if tools else None,
-        parallel_tool_calls=request.parallel_tool_calls if tools else None,
-    )
-    return generation_pb2.Generation(
-        chat=chat,
-        sampling=sampling_of(request, request.alternatives),
-        new_tokens_max=request.new_tokens_max,
-        stop=request.stop or (),
-        ignore_eos=bool(request.ignore_eos),
-        new_tokens_min=request.min_tokens or 0,
-        constraint=shape.constraint if shape else None,
-    )
+    thinking = wants_thinking(request.chat_template_kwargs, request.reasoning_effort)
+    chat = chat_of(request.messages, tools, choice, request.parallel_tool_calls, thinking)
+    constraint = shape.constraint if shape else None
+    return generation_for(request, request.alternatives, request.new_tokens_max, constraint, chat=chat)

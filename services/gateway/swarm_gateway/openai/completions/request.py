@@ -17,13 +17,13 @@ from swarm_gateway.openai.reading.fields import (
     validated,
     wrong,
 )
+from swarm_gateway.openai.reading.generations import generation_for
 from swarm_gateway.openai.reading.sampling import (
     CHOICES_MAX,
     OTHERS_FIELDS,
     SamplingFields,
     check_least,
     choices_of,
-    sampling_of,
 )
 
 NEW_TOKENS_DEFAULT = 16  # OpenAI's, for this endpoint
@@ -103,19 +103,11 @@ def parse_completion_request(body: bytes) -> CompletionRequest:
 
 def generations_of(request: CompletionRequest, shape: Shape | None) -> tuple[generation_pb2.Generation, ...]:
     """What to generate: the choices of the first prompt, then of the next."""
-    sampling = sampling_of(request, request.logprobs)
+    new_tokens_max = request.max_tokens or max(NEW_TOKENS_DEFAULT, request.min_tokens or 0)
+    constraint = shape.constraint if shape else None
     made: list[generation_pb2.Generation] = []
     for prompt in request.prompt:
-        is_text = isinstance(prompt, str)
-        generation = generation_pb2.Generation(
-            prompt=prompt if is_text else None,
-            prompt_ids=None if is_text else generation_pb2.TokenIds(ids=prompt),
-            sampling=sampling,
-            new_tokens_max=request.max_tokens or max(NEW_TOKENS_DEFAULT, request.min_tokens or 0),
-            stop=request.stop or (),
-            ignore_eos=bool(request.ignore_eos),
-            new_tokens_min=request.min_tokens or 0,
-            constraint=shape.constraint if shape else None,
-        )
+        given = {"prompt": prompt} if isinstance(prompt, str) else {"prompt_ids": {"ids": prompt}}
+        generation = generation_for(request, request.logprobs, new_tokens_max, constraint, **given)
         made += choices_of(generation, request.choice_count)
     return tuple(made)

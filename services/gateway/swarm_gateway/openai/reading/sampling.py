@@ -22,6 +22,7 @@ from swarm_gateway.openai.reading.fields import (
 STOPS_MAX = 4
 STOP_CHARACTERS_MAX = 256
 BIASES_MAX = 1024
+TOP_LOGPROBS_MAX = 20
 CHOICES_MAX = 8  # replies to one request; each is a generation of its own
 _SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that no two choices of a request share a seed
 # Of other servers, and none of ours: each would change what is generated or how it is told. With what asks for nothing.

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag
 from silentswarm.core.v1 import generation_pb2
 
-from swarm_gateway.openai.chat_completions.request import NO_THINKING, TOP_LOGPROBS_MAX, Effort, TemplateArguments
 from swarm_gateway.openai.reading.constraints import of_schema
 from swarm_gateway.openai.reading.documents import read_document
 from swarm_gateway.openai.reading.fields import (
@@ -25,7 +24,9 @@ from swarm_gateway.openai.reading.fields import (
     validated,
     wrong,
 )
-from swarm_gateway.openai.reading.sampling import OTHERS_FIELDS, DrawingFields, check_least, sampling_of
+from swarm_gateway.openai.reading.generations import chat_of, generation_for
+from swarm_gateway.openai.reading.sampling import OTHERS_FIELDS, TOP_LOGPROBS_MAX, DrawingFields, check_least
+from swarm_gateway.openai.reading.thinking import Effort, TemplateArguments, wants_thinking
 from swarm_gateway.openai.reading.tools import TOOLS_MAX, FunctionSpec, allow_only, check_tools, choose, must_call
 from swarm_gateway.openai.responses.items import Input, messages_of
 
@@ -120,14 +121,6 @@ class ResponsesRequest(DrawingFields):
         is_asked = self.top_logprobs or LOGPROBS in (self.include or ())
         return (self.top_logprobs or 0) if is_asked else None
 
-    @property
-    def enable_thinking(self) -> bool | None:
-        """Whether the model thinks before it answers; None leaves it to the model."""
-        arguments = self.chat_template_kwargs
-        if arguments is not None and arguments.enable_thinking is not None:
-            return arguments.enable_thinking
-        return False if self.reasoning is not None and self.reasoning.effort in NO_THINKING else None
-
 
 def parse_responses_request(body: bytes) -> tuple[ResponsesRequest, dict[str, Any]]:
     """Read and check a body; the document goes back to the client in part. Raises HttpProblem 400."""
@@ -145,22 +138,10 @@ def generation_of(request: ResponsesRequest) -> generation_pb2.Generation:
     messages = messages_of(request.instructions, request.input)
     check_tools(request.tools or ())
     tools, choice = _choose(request)
-    chat = generation_pb2.Chat(
-        messages=[message.to_proto() for message in messages],
-        enable_thinking=request.enable_thinking,
-        tools=[tool.to_proto() for tool in tools],
-        tool_choice=choice if tools else None,
-        parallel_tool_calls=request.parallel_tool_calls if tools else None,
-    )
-    return generation_pb2.Generation(
-        chat=chat,
-        sampling=sampling_of(request, request.alternatives),
-        new_tokens_max=request.max_output_tokens,
-        stop=request.stop or (),
-        ignore_eos=bool(request.ignore_eos),
-        new_tokens_min=request.min_tokens or 0,
-        constraint=_constraint_of(request.text.format if request.text else None),
-    )
+    thinking = wants_thinking(request.chat_template_kwargs, request.reasoning.effort if request.reasoning else None)
+    chat = chat_of(messages, tools, choice, request.parallel_tool_calls, thinking)
+    constraint = _constraint_of(request.text.format if request.text else None)
+    return generation_for(request, request.alternatives, request.max_output_tokens, constraint, chat=chat)
 
 
 def _is_left_out(tool: Any) -> bool:
