@@ -87,6 +87,14 @@ def test_a_mark_closed_twice_does_not_leak():
     assert read(HERMES, ["<think>a</think>b</think>c"]) == ("bc", "a", [])
 
 
+@pytest.mark.parametrize("rest", ["\n<", "\n</tool_", "\n</tool_call", "\n</tool_call>\n</tool_call"])
+def test_a_reply_that_is_cut_within_the_mark_behind_a_call_does_not_show_it(rest):
+    call = '<tool_call>\n{"name": "get", "arguments": {}}'
+
+    assert read(HERMES, [call, rest]) == ("", "", [("get", "{}")])
+    assert read(HERMES, ["1 </tool_"]) == ("1 </tool_", "", [])
+
+
 def test_two_calls_are_two_calls_with_an_index_each():
     one = '<tool_call>\n{"name": "get", "arguments": {"city": "Paris", "n": [1, {"a": "}"}]}}\n</tool_call>'
     two = '<tool_call>\n{"name": "put", "arguments": {}}\n</tool_call>'

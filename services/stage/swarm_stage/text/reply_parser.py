@@ -77,6 +77,8 @@ class ReplyParser:
             self._scanner = None
         elif self._scanner is not None or self._value is not None or self._is_between:
             return parts
+        if self.calls and self._is_behind_mark and HERMES_CLOSE.startswith(held):
+            held = ""  # cut by the limit within the mark that ends a call
         self._show(parts, held)
         if not self._is_reasoning:
             parts.content += self._blank
