@@ -77,9 +77,10 @@ def compose(
     room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
     fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw)
     loader = Loader(table, fetcher, settings)
-    replies = ReplyServer(table, config.in_flight_max, clock, draw)
+    introduction = _introduction(config, state.identity())
+    replies = ReplyServer(table, config.in_flight_max, clock, draw, introduction.process_nonce)
     link = LeaderLink(
-        introduction=_introduction(config, state.identity()),
+        introduction=introduction,
         parts=LinkParts(
             hardware=hardware,
             table=table,

@@ -33,6 +33,7 @@ async def test_events_of_replies_arrive_whole_and_in_order_also_side_by_side(tmp
         replies = [await stream.reply(request_id) for request_id in ("r1", "r2", "r3")]
 
     assert stream.hello.fellow_id == "f1"
+    assert stream.hello.process_nonce == fellow.register.process_nonce != ""
     for reply in replies:
         assert [event.sequence for event in reply] == list(range(1, 203))
         assert reply[-1].done.completion_tokens == 200

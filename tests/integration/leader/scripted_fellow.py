@@ -121,7 +121,7 @@ class ScriptedFellow:
         """Open it, after joining or after it was dropped."""
         assert self.registered is not None
         self._events = asyncio.Queue()
-        hello = inference_link_pb2.InferenceHello(fellow_id=self.registered.fellow_id)
+        hello = inference_link_pb2.InferenceHello(fellow_id=self.registered.fellow_id, process_nonce=self.process_nonce)
         self._events.put_nowait(inference_link_pb2.ServeRequest(hello=hello))
         self._links[2:] = [asyncio.create_task(self._serve())]
 

@@ -186,6 +186,26 @@ async def test_a_first_process_that_is_silent_for_a_lease_gives_way(tmp_path):
             assert second.is_connected
 
 
+async def test_requests_of_a_machine_go_to_the_process_that_registered_and_no_other(tmp_path):
+    """A copy of its state folder holds the same credential: it gets no prompts, and the true one's replies go on."""
+    first = ScriptedFellow("kitchen")
+    first.process_nonce = "one"
+    async with running_leader(tmp_path) as rig, joined(rig.address, first):
+        stub = inference_link_pb2_grpc.InferenceLinkStub(rig.channel)
+        for nonce in ("", "two"):
+            hello = inference_link_pb2.InferenceHello(fellow_id=first.registered.fellow_id, process_nonce=nonce)
+
+            async def as_a_copy(hello=hello):
+                yield inference_link_pb2.ServeRequest(hello=hello)
+                await asyncio.Event().wait()
+
+            refusal = await refusal_of(stub.Serve(as_a_copy(), metadata=first.metadata))
+            assert refusal.why is Reason.CONFLICT
+            assert "by another process" in refusal.message
+        assert first.is_connected
+        assert first.error is None
+
+
 async def test_a_machine_speaks_for_itself_only(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("a"), ScriptedFellow("b")) as (a, b):
         hello = inference_link_pb2.InferenceHello(fellow_id=b.registered.fellow_id)

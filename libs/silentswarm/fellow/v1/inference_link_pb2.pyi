@@ -16,10 +16,12 @@ class ServeRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[InferenceHello, _Mapping]] = ..., event: _Optional[_Union[ReplyEvent, _Mapping]] = ...) -> None: ...
 
 class InferenceHello(_message.Message):
-    __slots__ = ("fellow_id",)
+    __slots__ = ("fellow_id", "process_nonce")
     FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_NONCE_FIELD_NUMBER: _ClassVar[int]
     fellow_id: str
-    def __init__(self, fellow_id: _Optional[str] = ...) -> None: ...
+    process_nonce: str
+    def __init__(self, fellow_id: _Optional[str] = ..., process_nonce: _Optional[str] = ...) -> None: ...
 
 class ReplyEvent(_message.Message):
     __slots__ = ("request_id", "event")

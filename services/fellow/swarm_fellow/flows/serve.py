@@ -40,24 +40,29 @@ class _Reply:
 class ReplyServer:
     """Keeps one Serve stream open and runs its replies.
 
-    in_flight_max: replies a stage holds at once; one more is refused with OVERLOADED.
+    in_flight_max: replies a stage holds at once; one more is refused with OVERLOADED. process_nonce: one word for this
+    run of the process, as it registers with.
     """
 
-    def __init__(self, table: StageTable, in_flight_max: int, clock: Clock, draw: Draw) -> None:
+    def __init__(
+        self, table: StageTable, in_flight_max: int, clock: Clock, draw: Draw, process_nonce: str = ""
+    ) -> None:
         self._table = table
         self._in_flight_max = in_flight_max
+        self._process_nonce = process_nonce
         self._clock = clock
         self._draw = draw
         self.reopened = 0  # streams opened again over a connection that stood, since the start
 
     async def run(self, channel: grpc.aio.Channel, fellow_id: str, metadata: tuple[tuple[str, str], ...]) -> None:
         """Serve until cancelled; a broken stream is opened again with backoff."""
+        hello = serve_pb2.InferenceHello(fellow_id=fellow_id, process_nonce=self._process_nonce)
         failures = 0
         while True:
             began_s = self._clock.monotonic_s()
             call = InferenceLinkStub(channel).Serve(metadata=metadata)
             try:
-                await call.write(serve_pb2.ServeRequest(hello=serve_pb2.InferenceHello(fellow_id=fellow_id)))
+                await call.write(serve_pb2.ServeRequest(hello=hello))
                 await _Stream(self._table, self._in_flight_max, call).run()
             except (grpc.RpcError, asyncio.InvalidStateError, LinkBroken) as error:
                 why = error_of(error).message if isinstance(error, grpc.RpcError) else str(error)
