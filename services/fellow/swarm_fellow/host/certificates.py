@@ -8,9 +8,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from swarm_core.clock import Clock
 from swarm_core.errors import DiskFull
+from swarm_core.private_file import write_private
 from swarm_rpc.tls import ORGANIZATION
-
-from swarm_fellow.host.identity import write_private
 
 FOLDER_NAME = "tls"
 CERTIFICATE_NAME, KEY_NAME, ROOTS_NAME = "node.pem", "node.key", "roots.pem"  # as stage.v1.LoadRequest.tls_dir says

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import structlog
-
-from swarm_fellow.host.identity import write_private
+from swarm_core.private_file import write_private
 
 log = structlog.get_logger()
 NAME = "node-credential"

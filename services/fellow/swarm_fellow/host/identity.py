@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from swarm_core.errors import Conflict, DiskFull
+from swarm_core.private_file import write_private
 
 IDENTITY_NAME = "identity"
 LOCK_NAME = "fellow.lock"
@@ -58,17 +59,3 @@ class StateFolder:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def write_private(file: Path, text: str) -> None:
-    """Write a file only its owner may read, whole or not at all. Raises DiskFull."""
-    fresh = file.with_name(file.name + ".new")
-    try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.rename(file)
-    except OSError as error:
-        raise DiskFull(f"cannot write {file}: {error.strerror}", path=file) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import structlog
 from swarm_core.errors import SwarmError
+from swarm_core.private_file import write_private
 from swarm_rpc.channel import dial
 from swarm_rpc.leader_trust import (
     VARIABLE,
@@ -22,7 +23,6 @@ from swarm_rpc.tls import Trust, check_roots, sha256_of_root
 from swarm_rpc.tls_words import explain
 
 from swarm_fellow.host.certificates import FOLDER_NAME
-from swarm_fellow.host.identity import write_private
 
 log = structlog.get_logger()
 
