@@ -37,13 +37,13 @@ class Admissions:
         self._is_open = is_open
         self._draw = draw
 
-    def check_itself(self, known: FellowRecord | None, caller: Principal) -> None:
+    def check_itself(self, known: FellowRecord | None, principal: Principal) -> None:
         """A credential speaks for its own machine only, and a machine that has used one for itself by nothing else.
 
         known: the record of the identity that registers. Raises PermissionDenied, Unauthenticated.
         """
-        if caller.fellow_id:
-            if known is None or known.fellow_id != caller.fellow_id:
+        if principal.fellow_id:
+            if known is None or known.fellow_id != principal.fellow_id:
                 raise PermissionDenied("this credential is another machine's: a fellow registers as itself only")
             return
         if known is not None and not known.deleted and known.credential_confirmed:
@@ -54,9 +54,9 @@ class Admissions:
                 fellow=known.name,
             )
 
-    async def admit(self, known: FellowRecord | None, caller: Principal, join_token: str) -> Admission:
+    async def admit(self, known: FellowRecord | None, principal: Principal, join_token: str) -> Admission:
         """Let it in, once check_itself has nothing against it; takes a use of a join token. Raises Unauthenticated."""
-        if known is not None and caller.fellow_id:
+        if known is not None and principal.fellow_id:
             return Admission(known.credential_sha256, True, known.joined_by)
         joined_by = ""
         if join_token or not self._may_go_without():

@@ -79,11 +79,11 @@ class Joining:
         self._new_id = new_id
         self._naming = asyncio.Lock()
 
-    async def register(self, registration: Registration, caller: Principal = NOBODY) -> Joined:
+    async def register(self, registration: Registration, principal: Principal = NOBODY) -> Joined:
         """Accept a fellow. The same identity is the same fellow: its older link ends, its id and name stay.
 
-        caller: whose credential came with the call. The record is written only when something lasting changed, and is
-        durable when this returns. Raises Unauthenticated, PermissionDenied, Conflict (another process with the same
+        principal: whose credential came with the call. The record is written only when something lasting changed, and
+        is durable when this returns. Raises Unauthenticated, PermissionDenied, Conflict (another process with the same
         identity lives), BadRequest.
         """
         if not 0 < len(registration.identity) <= IDENTITY_MAX:
@@ -92,9 +92,9 @@ class Joining:
             raise BadRequest(f"a process_nonce has at most {NONCE_MAX} characters", field="process_nonce")
         async with self._naming:
             known = await self._store.by_identity(registration.identity)
-            self._admissions.check_itself(known, caller)
+            self._admissions.check_itself(known, principal)
             self._check_alone(known, registration)
-            admission = await self._admissions.admit(known, caller, registration.join_token)
+            admission = await self._admissions.admit(known, principal, registration.join_token)
             record = await self._record(known, registration, admission)
             return self._let_in(record, registration, admission)
 

@@ -27,12 +27,12 @@ _SCOPES = {access_pb2.ACCESS_READ: "read", access_pb2.ACCESS_OPERATE: "operate",
 _PROVEN_INSIDE = {"/silentswarm.fellow.v1.FellowLink/Connect", "/silentswarm.relay.v1.Relay/Attach"}
 TOKEN_CALLS_MAX = 1024  # of one token at once; a gateway makes all calls of its users with theirs
 NODE_CALLS_MAX = 128  # of one machine; it has two links and fetches what it loads
-_caller: ContextVar[Principal] = ContextVar("caller", default=NOBODY)
+_principal: ContextVar[Principal] = ContextVar("principal", default=NOBODY)
 
 
 def current_caller() -> Principal:
     """Whom the call that is answered now is made by."""
-    return _caller.get()
+    return _principal.get()
 
 
 class Access:
@@ -56,12 +56,12 @@ class Access:
             return None
         bearer = bearer_of(details.invocation_metadata or ())
         if access == access_pb2.ACCESS_NODE:
-            caller = await self._machine(details.method, bearer)
-            owner, calls_max = caller.fellow_id, NODE_CALLS_MAX
+            principal = await self._machine(details.method, bearer)
+            owner, calls_max = principal.fellow_id, NODE_CALLS_MAX
         else:
-            caller = self._person(_SCOPES[access], bearer)
-            owner, calls_max = caller.token_id, TOKEN_CALLS_MAX
-        _caller.set(caller)
+            principal = self._person(_SCOPES[access], bearer)
+            owner, calls_max = principal.token_id, TOKEN_CALLS_MAX
+        _principal.set(principal)
         if not owner:
             return None
 
@@ -102,9 +102,9 @@ class Access:
         return self._registry.by_credential(digest_of(bearer)) if bearer.startswith(NODE_PREFIX) else None
 
 
-def check_own(caller: Principal, fellow_id: str) -> None:
+def check_own(principal: Principal, fellow_id: str) -> None:
     """A machine acts for itself only. Raises PermissionDenied."""
-    if caller.fellow_id != fellow_id:
+    if principal.fellow_id != fellow_id:
         raise PermissionDenied("this credential is another machine's: a fellow acts for itself only")
 
 
