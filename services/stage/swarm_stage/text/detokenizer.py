@@ -22,7 +22,7 @@ class Decoder(Protocol):
 
 
 class Detokenizer:
-    """One reply's text. What push and finish return, joined, is decode(all ids).
+    """One reply's text. What push and finish return, joined, is decode(all ids), but for a character it ends inside.
 
     Decodes a few tokens at a time, beginning with the last ones already shown: what a token adds depends on what is
     before it (a leading space, the first bytes of a character).
@@ -46,8 +46,8 @@ class Detokenizer:
         return ""
 
     def finish(self) -> str:
-        """The reply ended: what was held back, incomplete bytes as U+FFFD."""
-        return self._show(len(self._ids)) if len(self._ids) > self._shown else ""
+        """The reply ended: what was held back. The first bytes of a character that never came whole are no text."""
+        return self._show(len(self._ids)).rstrip(BROKEN) if len(self._ids) > self._shown else ""
 
     def _show(self, stop: int) -> str:
         """The text of pending tokens up to `stop`; they become what later ones are decoded behind."""
