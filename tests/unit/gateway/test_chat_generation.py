@@ -61,12 +61,17 @@ def test_two_shapes_at_once_are_refused():
 def test_tools_keep_their_schema_key_by_key():
     chat = generations(tools=[ADD, SEE], tool_choice="auto", parallel_tool_calls=False)[0].chat
 
-    assert list(chat.tools) == [
-        Tool(name="add", description="adds", parameters=SCHEMA_TEXT, strict=True),
-        Tool(name="see"),
-    ]
+    assert chat.tools[0] == Tool(name="add", description="adds", parameters=SCHEMA_TEXT, strict=True)
+    assert [tool.name for tool in chat.tools] == ["add", "see"]
     assert chat.tool_choice == ToolChoice(mode=generation_pb2.TOOL_MODE_AUTO)
     assert chat.HasField("parallel_tool_calls") and not chat.parallel_tool_calls
+
+
+def test_a_function_without_parameters_takes_no_arguments():
+    """As OpenAI has it: else a model that must call it makes some up."""
+    tool = generations(tools=[SEE])[0].chat.tools[0]
+
+    assert json.loads(tool.parameters) == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ _MODES = {
     "auto": generation_pb2.TOOL_MODE_AUTO,
     "required": generation_pb2.TOOL_MODE_REQUIRED,
 }
+# What a function without `parameters` takes: they are not "anything" with OpenAI.
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class FunctionSpec(Strict):
@@ -32,7 +34,7 @@ class FunctionSpec(Strict):
         return generation_pb2.Tool(
             name=self.name,
             description=self.description or "",
-            parameters="" if self.parameters is None else compact(self.parameters),
+            parameters=compact(NO_ARGUMENTS if self.parameters is None else self.parameters),
             strict=bool(self.strict),
         )
 
