@@ -1,4 +1,4 @@
-"""What a fellow can be told by its environment, one frozen field a variable. Reads nothing itself."""
+"""What a fellow can be told by its environment, one frozen field a variable. Reads no environment itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +9,8 @@ from swarm_core.errors import BadRequest
 from swarm_core.listen import check_bind_host, split_host_port
 from swarm_core.metrics_listener import check_metrics_listen
 from swarm_rpc.leader_trust import pin_of
+
+from swarm_fellow.domain.state_folder import LEADER_ROOTS
 
 STATE_DIR = Path("~/.silent-swarm/fellow")
 MODEL_CACHE = Path("~/.silent-swarm/models")
@@ -106,7 +108,7 @@ class FellowConfig:
     @property
     def knows_leader(self) -> bool:
         """Whether the leader is reached in TLS, as far as settings tell."""
-        return bool(self.leader_ca or pin_of(self.join_token) or (self.state_dir / "tls" / "leader.pem").exists())
+        return bool(self.leader_ca or pin_of(self.join_token) or (self.state_dir / LEADER_ROOTS).exists())
 
     @property
     def bind_host(self) -> str:

@@ -11,7 +11,8 @@ from swarm_core.errors import DiskFull
 from swarm_core.private_file import write_private
 from swarm_rpc.tls import ORGANIZATION
 
-FOLDER_NAME = "tls"
+from swarm_fellow.domain.state_folder import TLS_FOLDER
+
 CERTIFICATE_NAME, KEY_NAME, ROOTS_NAME = "node.pem", "node.key", "roots.pem"  # as stage.v1.LoadRequest.tls_dir says
 RENEW_LEAST_S = 3600.0  # however short-lived certificates are, a new one is asked for at most this often
 
@@ -23,7 +24,7 @@ class NodeCertificates:
     """
 
     def __init__(self, state_dir: Path, clock: Clock) -> None:
-        self._folder = state_dir.absolute() / FOLDER_NAME
+        self._folder = state_dir.absolute() / TLS_FOLDER
         self._clock = clock
         self._is_certified = False
         self._roots = b""

@@ -22,11 +22,9 @@ from swarm_rpc.limits import MESSAGE_BYTES_MAX
 from swarm_rpc.tls import Trust, check_roots, sha256_of_root
 from swarm_rpc.tls_words import explain
 
-from swarm_fellow.host.certificates import FOLDER_NAME
+from swarm_fellow.domain.state_folder import LEADER_ROOTS
 
 log = structlog.get_logger()
-
-ROOTS_NAME = "leader.pem"
 
 
 class LeaderDoor:
@@ -43,7 +41,7 @@ class LeaderDoor:
         self.address = address
         self._leader_ca = leader_ca
         self._pin = pin_of(leader_ca) if leader_ca else pin_of(join_token)
-        self._roots_file = state_dir / FOLDER_NAME / ROOTS_NAME
+        self._roots_file = state_dir / LEADER_ROOTS
         self._is_known = False
         self._trust: Trust | None = None
         if not leader_ca and not self._pin and not self._kept():

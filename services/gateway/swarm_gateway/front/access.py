@@ -13,6 +13,7 @@ from silentswarm.core.v1 import access_pb2
 from silentswarm.leader.v1 import tokens_pb2
 from swarm_core.errors import Overloaded, PermissionDenied, Reason, SwarmError, Unauthenticated, Unavailable
 
+from swarm_gateway.callers import BEARER
 from swarm_gateway.leader import Leader, LeaderTooOld, present
 
 KNOWN_S = 3.0  # how long an answer is believed: what a revoked token may still do here, and nowhere else
@@ -22,7 +23,7 @@ KEPT_MAX = 1024  # answers of each kind; the longest unused one goes first
 ASKING_MAX = 64  # questions to the leader at once; made-up tokens cost one each
 ANSWER_TIMEOUT_S = 5.0
 TOKEN_CHARS_MAX = 512
-_BEARER = "bearer "
+
 _GET_SELF = tokens_pb2.DESCRIPTOR.services_by_name["Tokens"].methods_by_name["GetSelf"]
 # Each scope includes those before it.
 _SCOPES = {access_pb2.ACCESS_READ: "read", access_pb2.ACCESS_OPERATE: "operate", access_pb2.ACCESS_ADMIN: "admin"}
@@ -152,9 +153,9 @@ class Doorkeeper:
 
 def token_of(authorizations: list[str]) -> str | None:
     """The bearer token of a request; None when there is none, more than one, or one that no token can be."""
-    if len(authorizations) != 1 or authorizations[0][: len(_BEARER)].lower() != _BEARER:
+    if len(authorizations) != 1 or authorizations[0][: len(BEARER)].lower() != BEARER:
         return None
-    token = authorizations[0][len(_BEARER) :].strip()
+    token = authorizations[0][len(BEARER) :].strip()
     is_plain = token.isascii() and token.isprintable() and " " not in token
     return token if is_plain and 0 < len(token) <= TOKEN_CHARS_MAX else None
 
