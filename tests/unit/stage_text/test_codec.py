@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from silentswarm.core.v1.generation_pb2 import Chat, ChatMessage
 from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_stage.text.codec import load_text_codec
 from swarm_stage.text.detokenizer import Detokenizer
@@ -44,6 +45,12 @@ def write(folder, name, document):
     (folder / name).write_text(json.dumps(document))
 
 
+def chat_ids(codec, *said: tuple[str, str], **asked) -> list[int]:
+    """A conversation, as (role, content), as the model reads it."""
+    messages = [ChatMessage(role=role, content=content) for role, content in said]
+    return codec.chat_prompt(Chat(messages=messages, **asked)).ids
+
+
 def shown(codec, ids):
     """The text with its special tokens."""
     return codec._tokenizer.decode(ids, skip_special_tokens=False)
@@ -51,7 +58,7 @@ def shown(codec, ids):
 
 def test_a_conversation_goes_through_the_template(model_dir):
     codec = load_text_codec(model_dir)
-    ids = codec.chat_ids([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi é"}])
+    ids = chat_ids(codec, ("system", "Be kind."), ("user", "Hi é"))
 
     assert (
         shown(codec, ids)
@@ -61,15 +68,15 @@ def test_a_conversation_goes_through_the_template(model_dir):
 
 def test_thinking_reaches_the_template_only_when_it_is_given(model_dir):
     codec = load_text_codec(model_dir)
-    chat = [{"role": "user", "content": "Hi"}]
+    said = ("user", "Hi")
 
-    assert codec.chat_ids(chat, None) == codec.chat_ids(chat, True)
-    assert shown(codec, codec.chat_ids(chat, False)).endswith("<think></think>")
+    assert chat_ids(codec, said) == chat_ids(codec, said, enable_thinking=True)
+    assert shown(codec, chat_ids(codec, said, enable_thinking=False)).endswith("<think></think>")
 
 
 def test_a_refusal_of_the_template_is_told_in_its_own_words(model_dir):
     with pytest.raises(BadRequest, match="only system, user and assistant may speak"):
-        load_text_codec(model_dir).chat_ids([{"role": "tool", "content": "5"}])
+        chat_ids(load_text_codec(model_dir), ("narrator", "5"))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ def test_a_refusal_of_the_template_is_told_in_its_own_words(model_dir):
 def test_a_template_that_escapes_or_breaks_is_refused(model_dir, template):
     write(model_dir, "tokenizer/tokenizer_config.json", {**TOKENIZER_CONFIG, "chat_template": template})
     with pytest.raises(BadRequest, match="the model's chat template refuses this"):
-        load_text_codec(model_dir).chat_ids([{"role": "user", "content": "Hi"}])
+        chat_ids(load_text_codec(model_dir), ("user", "Hi"))
 
 
 def test_a_model_without_a_template_takes_plain_prompts_only(model_dir):
@@ -88,7 +95,7 @@ def test_a_model_without_a_template_takes_plain_prompts_only(model_dir):
 
     assert codec.decode(codec.prompt_ids("a longer prompt, not cut")) == "a longer prompt, not cut"
     with pytest.raises(BadRequest, match="no chat template"):
-        codec.chat_ids([{"role": "user", "content": "Hi"}])
+        chat_ids(codec, ("user", "Hi"))
 
 
 def test_every_token_that_ends_a_reply_is_known(model_dir):
@@ -110,7 +117,7 @@ def test_sampling_defaults_are_those_of_models_that_sample(model_dir):
 
 def test_text_streams_through_the_codec_without_special_tokens(model_dir):
     codec = load_text_codec(model_dir)
-    ids = codec.chat_ids([{"role": "user", "content": "你好 👩‍👧"}])
+    ids = chat_ids(codec, ("user", "你好 👩‍👧"))
     detokenizer = Detokenizer(codec)
 
     assert "".join(map(detokenizer.push, ids)) + detokenizer.finish() == "user 你好 👩‍👧assistant "

@@ -1,1 +1,1 @@
-"""Between text and token ids: chat template, end tokens, incremental decoding, stop texts. No torch, no model."""
+"""Between text and token ids: templates, shapes of replies, incremental decoding, stop texts. No torch, no model."""

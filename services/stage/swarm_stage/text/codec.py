@@ -119,10 +119,6 @@ class TextCodec:
         text = self._rendered(messages, tools, thinking)
         return ChatPrompt(self._rendered_ids(text), self._shape(chat, text))
 
-    def chat_ids(self, messages: Sequence[Mapping[str, Any]], enable_thinking: bool | None = None) -> list[int]:
-        """Messages, as templates know them, through the template as they are. Raises BadRequest."""
-        return self._rendered_ids(self._render(messages, [], enable_thinking))
-
     def prompt_ids(self, text: str) -> list[int]:
         """Plain text to ids, with the tokens the model expects at the start of any text."""
         return list(self._tokenizer(text)["input_ids"])
