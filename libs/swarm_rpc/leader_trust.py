@@ -37,6 +37,7 @@ def check_leader_ca(leader_ca: str) -> None:
         if not pin_of(leader_ca):
             raise BadRequest(f"{VARIABLE}={leader_ca}: a pin is {PIN_PREFIX} and 64 hex digits", field=VARIABLE)
     elif leader_ca and leader_ca != SYSTEM:
+        _check_is_no_bare_pin(leader_ca)
         _read_file(leader_ca)
 
 
@@ -64,6 +65,7 @@ async def trust_for(address: str, leader_ca: str) -> Trust | None:
     if leader_ca.startswith(PIN_PREFIX):
         check_leader_ca(leader_ca)
         return await learn_roots(address, pin_of(leader_ca))
+    _check_is_no_bare_pin(leader_ca)
     return trust_in(await asyncio.to_thread(_read_file, leader_ca))
 
 
@@ -106,6 +108,13 @@ async def learn_roots(address: str, pin: str, timeout_s: float = BOOTSTRAP_TIMEO
     if not hmac.compare_digest(found, pin):
         raise _mismatch(address, pin, f"sha256:{found}")
     return Trust(answer.roots, LEADER_NAME)
+
+
+def _check_is_no_bare_pin(leader_ca: str) -> None:
+    if _PIN.fullmatch(leader_ca.lower()):
+        raise BadRequest(
+            f"{VARIABLE}: write {PIN_PREFIX} before these 64 digits, {PIN_PREFIX}{leader_ca}", field=VARIABLE
+        )
 
 
 def _read_file(leader_ca: str) -> bytes:

@@ -44,7 +44,7 @@ def chat_command(
     timing: TimingOption = False,
     leader: LeaderOption = None,
 ) -> None:
-    """Chat in the terminal: Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /quit ends."""
+    """Chat in the terminal. Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /quit ends."""
     context: CommandContext = ctx.obj
     settings = generation_of(max_tokens, temperature, seed)
     if system:

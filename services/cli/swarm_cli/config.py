@@ -13,8 +13,8 @@ class CliConfig:
     leader_ca: str = env(
         "SWARM_LEADER_CA",
         "",
-        "how the leader is known: a PEM file of roots, sha256:<hex> of its root, or 'system'; empty is plaintext, to "
-        "this machine only",
+        "how the leader is known: a PEM file of roots, sha256:<hex> of its root, or 'system'; empty is the roots of a "
+        "leader here, else plaintext, to this machine only",
     )
     allow_insecure: bool = env("SWARM_ALLOW_INSECURE", False, "talk to a leader on another machine without TLS")
     call_timeout_s: float = env("SWARM_CLI_TIMEOUT_S", 20.0, "how long a short call of `swarm` may take, seconds")
@@ -32,5 +32,5 @@ class CliConfig:
     )
     api_key_file: str = env("SWARM_API_KEY_FILE", "", "a file that holds the token")
     data_dir: str = env(
-        "SWARM_DATA_DIR", "", "the folder of a leader on this machine, whose admin token its own user needs not set"
+        "SWARM_DATA_DIR", "", "the folder of a leader on this machine, whose admin token and roots need not be set"
     )

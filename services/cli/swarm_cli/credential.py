@@ -1,5 +1,5 @@
-"""The token a command presents: from the environment, or the file of a leader on this machine. Never an option of a
-command: options show in `ps`."""
+"""What a command presents and trusts: from the environment, or the folder of a leader on this machine. A token is never
+an option of a command: options show in `ps`."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from swarm_cli.config import CliConfig
 LENGTH_MAX = 512
 ADMIN_FILE = "admin-token"
 ADDRESS_FILE = "leader.address"
+ROOTS_FILE = "roots.pem"
 # Where `swarm-leader` and `swarm up` keep their state when nobody says otherwise.
 FOLDERS = (Path("~/.silent-swarm/leader"), Path("~/.silent-swarm/up/leader"))
 
@@ -19,10 +20,19 @@ def find_token(config: CliConfig, address: str) -> str:
     """The token for the leader at HOST:PORT; "" for none. Raises BadRequest for what is no token."""
     if given := given_token(config):
         return given
-    folders = (Path(config.data_dir),) if config.data_dir else FOLDERS
-    for folder in folders:
-        if _is_served_at(folder.expanduser(), address) and (secret := _read(folder.expanduser() / ADMIN_FILE)):
+    for folder in _folders(config):
+        if _served_at(folder, address) and (secret := _read(folder / ADMIN_FILE)):
             return secret
+    return ""
+
+
+def find_leader_ca(config: CliConfig, address: str) -> str:
+    """SWARM_LEADER_CA for the leader at HOST:PORT, or the roots that a leader of this machine says it leads to."""
+    if config.leader_ca:
+        return config.leader_ca
+    for folder in _folders(config):
+        if ROOTS_FILE in _served_at(folder, address)[1:]:
+            return str(folder / ROOTS_FILE)
     return ""
 
 
@@ -40,13 +50,18 @@ def metadata_of(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),) if token else ()
 
 
-def _is_served_at(folder: Path, address: str) -> bool:
-    """Whether the leader of this folder is the one that is called: its token goes to nobody else."""
+def _folders(config: CliConfig) -> tuple[Path, ...]:
+    return tuple(folder.expanduser() for folder in ((Path(config.data_dir),) if config.data_dir else FOLDERS))
+
+
+def _served_at(folder: Path, address: str) -> list[str]:
+    """What the leader of this folder says of itself, when it is the one that is called: nobody else gets its token."""
     host, port = split_host_port(address)
+    told = _read(folder / ADDRESS_FILE).split()
     try:
-        return is_loopback(host) and split_host_port(_read(folder / ADDRESS_FILE))[1] == port
+        return told if told and is_loopback(host) and split_host_port(told[0])[1] == port else []
     except SwarmError:
-        return False
+        return []
 
 
 def _read(file: Path, must: bool = False) -> str:

@@ -66,7 +66,7 @@ def infer_command(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Ask one question; the answer streams to stdout, without what the model reasons before it."""
+    """Ask one question. The answer streams to stdout, without what the model reasons before it."""
     context: CommandContext = ctx.obj
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text:

@@ -13,12 +13,12 @@ from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.durations import duration_text, moment_text, read_duration
 from swarm_cli.terminal import err, json_of, out, print_json, table_of
 
-app = typer.Typer(help="List the tokens by which machines join; create or revoke one.", no_args_is_help=False)
+app = typer.Typer(help="List, create or revoke the tokens by which machines join.", no_args_is_help=False)
 
 
 @app.callback(invoke_without_command=True)
 def join_tokens(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the tokens by which machines join; create or revoke one."""
+    """List, create or revoke the tokens by which machines join."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -78,7 +78,7 @@ def _list(context: CommandContext, leader: str | None, json: bool) -> None:
 
 def join_tokens_table(tokens: Iterable[tokens_pb2.JoinToken]) -> RenderableType:
     """One line per join token."""
-    table = table_of("JOIN TOKEN", "LABEL", "STATE", "CREATED", "USED", "LEFT")
+    table = table_of("JOIN TOKEN", "LABEL", "STATE", "CREATED", "USED", "LEFT", whole="JOIN TOKEN")
     for token in tokens:
         left = str(token.uses_left) if token.HasField("uses_left") else "any"
         state, created = state_text(token, time.time()), moment_text(token.created_s)

@@ -23,7 +23,7 @@ from swarm_rpc.tls import Trust
 from swarm_rpc.tls_words import explain
 
 from swarm_cli.config import CliConfig
-from swarm_cli.credential import find_token, metadata_of
+from swarm_cli.credential import find_leader_ca, find_token, metadata_of
 from swarm_cli.failures import LeaderUnreachable, failure_of
 
 
@@ -48,7 +48,7 @@ class Leader:
         Raises BadRequest (SWARM_LEADER_CA), PermissionDenied (another leader than the pin's), LeaderUnreachable.
         """
         try:
-            self._trust = await trust_for(self.address, self.config.leader_ca)
+            self._trust = await trust_for(self.address, find_leader_ca(self.config, self.address))
         except Unavailable as error:
             raise LeaderUnreachable(error.message, address=self.address) from None
         self._channel = dial(self.address, trust=self._trust)

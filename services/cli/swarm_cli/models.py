@@ -17,14 +17,14 @@ from swarm_cli.progress import Steps, steps
 from swarm_cli.terminal import bytes_text, count_text, err, json_of, out, print_json, table_of
 
 app = typer.Typer(
-    help="List the models of the catalog; `models show ID` shows one, `models performance ID` how it is served.",
+    help="List the models of the catalog. `models show ID` shows one, `models performance ID` how it is served.",
     no_args_is_help=False,
 )
 
 
 @app.callback(invoke_without_command=True)
 def models(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the models of the catalog; `models show ID` shows one."""
+    """List the models of the catalog, or show one."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -62,7 +62,7 @@ def show_performance(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show how a model was served over the last 15 minutes, and where the time went."""
+    """Show how fast a model was, and where the time went. Over the last 15 minutes."""
     context: CommandContext = ctx.obj
     request = serving_pb2.GetPerformanceRequest(model_id=model_id)
     performance = context.run(leader, lambda to: to.ask(to.serving.GetPerformance, request))

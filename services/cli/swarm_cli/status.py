@@ -31,7 +31,7 @@ class Overview:
 
 
 def status_command(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """Show the leader, the models served and the fellows; exit 1 while the leader takes no work."""
+    """Show the leader, the models served and the fellows. Exits with 1 while the leader takes no work."""
     context: CommandContext = ctx.obj
     overview = context.run(leader, look)
     if json or context.as_json:

@@ -42,11 +42,14 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def table_of(*headers: str) -> Table:
-    """An open table; long cells fold on a narrow terminal instead of being cut."""
+def table_of(*headers: str, whole: str = "") -> Table:
+    """An open table; long cells fold on a narrow terminal instead of being cut.
+
+    whole: the column that never folds, since what it holds is copied.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", no_wrap=header == whole)
     return table
 
 

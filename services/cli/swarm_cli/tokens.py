@@ -15,7 +15,10 @@ from swarm_cli.durations import duration_text, moment_text, read_duration
 from swarm_cli.leader import Leader
 from swarm_cli.terminal import count_text, err, json_of, out, print_json, table_of
 
-app = typer.Typer(help="List the tokens of people and programs; create or revoke one.", no_args_is_help=False)
+# Columns that a terminal needs to show what a token used beside who it is.
+WIDE = 130
+
+app = typer.Typer(help="List, create or revoke the tokens of people and programs.", no_args_is_help=False)
 
 
 class Scope(StrEnum):
@@ -33,7 +36,7 @@ ExpiresOption = Annotated[
 
 @app.callback(invoke_without_command=True)
 def tokens(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the tokens of people and programs; create or revoke one."""
+    """List, create or revoke the tokens of people and programs."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -104,7 +107,7 @@ def show_self(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption 
     elif not me.enforced:
         out().print("This leader asks nobody for a token: whoever reaches it may do everything.")
     else:
-        out().print(tokens_table([me.token]))
+        out().print(tokens_table([me.token], out().width))
 
 
 def _list(context: CommandContext, leader: str | None, json: bool) -> None:
@@ -113,27 +116,40 @@ def _list(context: CommandContext, leader: str | None, json: bool) -> None:
         print_json(json_of(answer))
         return
     if answer.tokens:
-        out().print(tokens_table(answer.tokens))
+        out().print(tokens_table(answer.tokens, out().width))
     if not answer.enforced:
-        out().print("No token is asked for: whoever reaches this leader may do everything. `swarm tokens create LABEL`")
+        out().print(
+            "No token is asked for: whoever reaches this leader may do everything. The first token ends that: "
+            "`swarm tokens create LABEL --scope admin`"
+        )
 
 
-def tokens_table(tokens: Iterable[tokens_pb2.ApiToken]) -> RenderableType:
-    """One line per token."""
-    table = table_of("TOKEN", "LABEL", "SCOPES", "STATE", "CREATED", "LAST USED", "REQUESTS", "PROMPT", "GENERATED")
+def tokens_table(tokens: Iterable[tokens_pb2.ApiToken], width: int) -> RenderableType:
+    """One line per token. width: of the terminal; a narrow one leaves room for ids by fewer columns."""
+    is_wide = width >= WIDE
+    used = ("CREATED", "LAST USED", "REQUESTS", "PROMPT", "GENERATED") if is_wide else ("LAST USED",)
+    table = table_of("TOKEN", "LABEL", "SCOPES", "STATE", *used, whole="TOKEN")
     for token in tokens:
-        table.add_row(
-            escape(token.token_id),
-            escape(token.label),
-            ",".join(token.scopes),
-            state_text(token, time.time()),
-            moment_text(token.created_s),
-            moment_text(token.last_used_s if token.HasField("last_used_s") else None),
+        last_used = moment_text(token.last_used_s if token.HasField("last_used_s") else None)
+        usage = (
             str(token.usage.requests),
             count_text(token.usage.prompt_tokens),
             count_text(token.usage.completion_tokens),
         )
+        table.add_row(
+            escape(token.token_id),
+            escape(token.label),
+            ",".join(token.scopes) if is_wide else _highest(token.scopes),
+            state_text(token, time.time()),
+            *((moment_text(token.created_s), last_used, *usage) if is_wide else (last_used,)),
+        )
     return table
+
+
+def _highest(scopes: Iterable[str]) -> str:
+    """The one that includes the others."""
+    order = [scope.value for scope in Scope]
+    return max(scopes, key=lambda scope: order.index(scope) if scope in order else len(order), default="")
 
 
 def state_text(token: tokens_pb2.ApiToken, now_s: float) -> str:

@@ -11,7 +11,7 @@ from swarm_core.errors import BadRequest, ModelNotFound
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.terminal import err, out, print_json
 
-app = typer.Typer(help="Show the roots of a swarm; issue certificates for its listeners.", no_args_is_help=True)
+app = typer.Typer(help="Show a swarm's roots; issue certificates for listeners.", no_args_is_help=True)
 CERTIFICATE_NAME, KEY_NAME = "cert.pem", "key.pem"
 NameOption = Annotated[
     list[str], typer.Option("--name", metavar="HOST", help="A DNS name or address clients reach it by; repeatable.")
@@ -29,7 +29,7 @@ def show_roots(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print the roots as PEM, and their SHA-256, which is what a pin names."""
+    """Print the roots as PEM. Their SHA-256, which is what a pin names, goes to stderr."""
     context: CommandContext = ctx.obj
     answer = context.run(leader, lambda to: to.ask(to.trust.GetRoots, trust_pb2.GetRootsRequest()))
     if not answer.roots:
@@ -51,7 +51,7 @@ def issue_certificate(
     folder: Annotated[Path, typer.Option("--out", metavar="DIR", help=f"Gets {CERTIFICATE_NAME} and {KEY_NAME}.")],
     leader: LeaderOption = None,
 ) -> None:
-    """Make a key and have it certified: for a gateway, a relay of its own, or whatever else listens."""
+    """Make a key and have it certified. It is for a gateway, a relay of its own, or whatever else listens."""
     context: CommandContext = ctx.obj
     key_file, certificate_file = folder / KEY_NAME, folder / CERTIFICATE_NAME
     if key_file.exists():
@@ -64,7 +64,8 @@ def issue_certificate(
         stream.write(key)
     certificate_file.write_bytes(answer.certificate)
     out().print(f"{certificate_file}\n{key_file}", markup=False, highlight=False, soft_wrap=True)
-    err().print("it holds for a year; run this again, with another --out, before it ends", markup=False)
+    err().print("a gateway takes them as SWARM_GATEWAY_TLS_CERT and SWARM_GATEWAY_TLS_KEY", markup=False)
+    err().print("they hold for a year; run this again, with another --out, before it ends", markup=False)
 
 
 def make_request(names: list[str]) -> tuple[bytes, bytes]:

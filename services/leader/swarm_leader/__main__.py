@@ -364,12 +364,12 @@ def relay_credentials(config: LeaderConfig) -> grpc.ServerCredentials | None:
 def open_folders(config: LeaderConfig) -> None:
     """Make the leader's folders where they are missing. Raises BadRequest naming the folder and its variable."""
     writable, readable = os.W_OK | os.X_OK, os.R_OK | os.X_OK  # models may lie on a share that is only read
-    for folder, variable, needed in (
-        (config.data_dir, "SWARM_DATA_DIR", writable),
-        (config.models_root, "SWARM_SERVABLE_MODELS_ROOT", readable),
+    for folder, variable, needed, mode in (
+        (config.data_dir, "SWARM_DATA_DIR", writable, 0o700),  # the authority's key and everybody's digests
+        (config.models_root, "SWARM_SERVABLE_MODELS_ROOT", readable, 0o777),
     ):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
             why = "" if os.access(folder, needed) else "permission denied"
         except FileExistsError:
             why = "it is a file"

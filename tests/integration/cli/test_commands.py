@@ -335,3 +335,11 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(leader: Sc
     assert leader.cancelled.wait(timeout=10)
     assert infer.returncode == 1
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("command", [(), ("tokens",), ("join-token",), ("trust",), ("models",), ("fellows",)])
+def test_help_names_every_command_in_a_whole_sentence(swarm: Swarm, command: tuple[str, ...]):
+    shown = swarm(*command, "--help").out
+
+    commands = shown.partition("Commands:")[2].splitlines()
+    assert len(commands) > 1 and not [line for line in commands if line.endswith("...")]

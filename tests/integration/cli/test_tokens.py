@@ -124,6 +124,28 @@ def test_the_leaders_own_token_goes_to_that_leader_alone(swarm: Swarm, leader: S
     assert leader.bearers == [""]
 
 
+@pytest.mark.parametrize(("says", "is_plain"), [("", True), ("roots.pem\n", False)])
+def test_the_roots_of_a_leader_here_are_trusted_when_it_says_it_leads_to_them(
+    swarm: Swarm, leader: ScriptedLeader, tmp_path: Path, says: str, is_plain: bool
+):
+    """Roots that lie there from another day make no plaintext leader speak TLS."""
+    own = leader_folder(tmp_path, leader.address)
+    (tmp_path / "roots.pem").write_text("no roots")
+    (tmp_path / "leader.address").write_text(f"{leader.address}\n{says}")
+
+    ended = swarm("tokens", "self", SWARM_DATA_DIR=own)
+
+    assert (ended.code == 0) is is_plain
+    assert ("roots.pem" in ended.err) is not is_plain
+    assert leader.bearers == (["Bearer sk-swarm-of-the-leader"] if is_plain else [])
+
+
+def test_a_pin_without_its_prefix_is_shown_with_it(swarm: Swarm):
+    ended = swarm("tokens", "self", SWARM_LEADER_CA="ab" * 32)
+
+    assert (ended.code, "write sha256: before these 64 digits" in ended.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -87,6 +88,19 @@ async def test_a_leader_starts_answers_and_stops_with_exit_code_0(tmp_path):
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(10):
             assert await process.wait() == 0
+
+
+async def test_swarm_beside_a_leader_with_tls_and_tokens_needs_neither_set(tmp_path):
+    folder = tmp_path / "leader"
+    async with started(folder, "--host", "0.0.0.0", SWARM_DATA_DIR=str(folder)) as (_, address):
+        port = address.rpartition(":")[2]
+        here = environ(folder, SWARM_LEADER=f"127.0.0.1:{port}")
+        command = [sys.executable, "-m", "swarm_cli", "--json", "tokens", "self"]
+        shown = await asyncio.to_thread(subprocess.run, command, env=here, capture_output=True, text=True, timeout=30)
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "made by the leader" in shown.stdout
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 async def test_a_leader_with_a_connected_fellow_stops_in_time(tmp_path):

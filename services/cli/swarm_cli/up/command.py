@@ -54,7 +54,7 @@ def up_command(
     once: Annotated[str | None, typer.Option("--once", metavar="PROMPT", help="Print one reply and end.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Open a chat; everything ends with it.")] = False,
 ) -> None:
-    """Run a whole swarm on this machine: leader, gateway, fellows, and a model over several stages."""
+    """Run a whole swarm on this machine. Starts a leader, a gateway and fellows, and a model over several stages."""
     context: CommandContext = ctx.obj
     if once is not None and not once.strip():
         raise BadRequest("--once has nothing to ask; give it a prompt", field="once")
