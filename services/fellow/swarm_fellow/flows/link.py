@@ -16,6 +16,7 @@ from swarm_rpc.race import run_until_first
 from swarm_rpc.tls import Trust
 
 from swarm_fellow.domain.backoff import Draw, failures_after, heartbeat_delay_s, redial_delay_s
+from swarm_fellow.domain.telling import FailuresTold
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
@@ -94,7 +95,7 @@ class LeaderLink:
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled."""
-        failures = 0
+        failures, failures_told = 0, FailuresTold()
         while True:
             began_s = self._parts.clock.monotonic_s()
             try:
@@ -105,11 +106,12 @@ class LeaderLink:
             except SwarmError as error:
                 why = error
             except asyncio.InvalidStateError:
-                why = LinkBroken("the link ended")
+                why = await self._explain(LinkBroken("the link ended"))
             failures = failures_after(failures, self._parts.clock.monotonic_s() - began_s)
             delay_s = redial_delay_s(failures, self._parts.draw())
-            say = log.error if why.why in REFUSALS else log.warning
-            say("not connected to the leader", why=why.message, failures=failures, again_in_s=round(delay_s, 2))
+            if failures_told.is_news(why.message, failures, self._parts.clock.monotonic_s()):
+                say = log.error if why.why in REFUSALS else log.warning
+                say("not connected to the leader", why=why.message, failures=failures, again_in_s=round(delay_s, 2))
             self._on_state(f"not connected: {why.message}")
             await asyncio.sleep(delay_s)
 
@@ -131,7 +133,8 @@ class LeaderLink:
 
     async def _explain(self, why: SwarmError) -> SwarmError:
         """A channel that does not come up says little; TLS may be to blame."""
-        told = await self._parts.door.explain() if why.why is Reason.UNAVAILABLE and not self.is_connected else ""
+        may_be_tls = why.why in (Reason.UNAVAILABLE, Reason.LINK_BROKEN) and not self.is_connected
+        told = await self._parts.door.explain() if may_be_tls else ""
         return RemoteError(why.why, told) if told else why
 
     async def _register(self, call: grpc.aio.StreamStreamCall) -> link_pb2.Registered:
