@@ -43,6 +43,14 @@ async def test_a_reply_is_shown_while_it_grows_and_says_who_answered_and_how_fas
     assert asked(chat.leader) == [("user", "hi")]
 
 
+async def test_the_lines_of_a_poem_stay_lines(chat):
+    chat.leader.scripts["tiny"] = says("The sea,\n", "the sea,\nthe open sea")
+    await chat.ask("a poem")
+    await chat.ended()
+
+    assert await chat.page.locator(".reply .text").inner_text() == "The sea,\nthe sea,\nthe open sea"
+
+
 async def test_stop_ends_the_call_at_the_leader_and_keeps_what_came(chat):
     chat.leader.scripts["tiny"] = says_then_hangs("Once upon ", "a time")
     await chat.ask("a story")

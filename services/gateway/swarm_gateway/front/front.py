@@ -155,7 +155,10 @@ class Front:
             hosts = [*hosts, request.url.authority]  # the whole address as the target
         for host in hosts:
             if not self._rules.knows_host(host):
-                words = f"{host[:100]!r} is not a name of this gateway (SWARM_ALLOWED_HOSTS lists more)"
+                words = (
+                    f"{host[:100]!r} is not a name of this gateway; whoever runs it adds it, without a port, to "
+                    "SWARM_ALLOWED_HOSTS"
+                )
                 raise _forbidden(words, "host_not_allowed")
 
     def _check_page(self, request: web.Request, is_open: bool) -> None:

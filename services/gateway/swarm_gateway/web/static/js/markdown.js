@@ -22,7 +22,8 @@ const SANITISED = {
   RETURN_DOM_FRAGMENT: true,
 };
 
-const marked = new Marked({ gfm: true });
+// A model that ends a line means it: poems and addresses are no paragraphs.
+const marked = new Marked({ gfm: true, breaks: true });
 marked.use({
   renderer: {
     // A page that loads a picture tells its server who reads. It is named instead, and can be opened.
