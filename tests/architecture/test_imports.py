@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.architecture.code_tree import LIBS, SERVICES, Module, imports_of, product_modules
+from tests.architecture.code_tree import LIBS, SERVICES, Module, imports_of, product_modules, tool_modules
 
 TORCH_LIKE = {"torch", "transformers", "torchao", "bitsandbytes", "peft"}
 TORCH_FREE = ("swarm_leader", "swarm_gateway", "swarm_fellow", "swarm_cli")
@@ -104,6 +104,15 @@ def test_the_stage_engine_decides_without_torch():
     modules = [module for module in product_modules() if module.name.startswith("swarm_stage.engine")]
 
     assert offenders(modules, lambda name: name.partition(".")[0] in TORCH_LIKE) == []
+
+
+def test_nothing_imports_the_program_of_a_stage():
+    """Its first lines put the whole process off the net; a test that did so put off every test behind it."""
+    modules = [*product_modules(), *tool_modules()]
+    programs = ("swarm_stage.__main__", "swarm_stage.convert.__main__")
+    wrong = [module.shown for module in modules for name in imports_of(module) if name.startswith(programs)]
+
+    assert wrong == []
 
 
 def test_no_modules_import_each_other_in_a_circle():

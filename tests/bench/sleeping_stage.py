@@ -17,8 +17,8 @@ from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.errors import BadFrame
 from swarm_core.logs import configure_logs
 from swarm_core.slices import LayerRange
-from swarm_stage.__main__ import serve
 from swarm_stage.engine.steps import Outcome, Step
+from swarm_stage.serve.listener import serve
 from swarm_stage.serve.parent import die_with_parent
 
 from tests.bench import variant_stage

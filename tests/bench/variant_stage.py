@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Coroutine
 
 from swarm_core.logs import configure_logs
-from swarm_stage.__main__ import serve
+from swarm_stage.serve.listener import serve
 from swarm_stage.serve.parent import die_with_parent
 
 
