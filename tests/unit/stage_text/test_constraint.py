@@ -19,7 +19,7 @@ from silentswarm.core.v1.generation_pb2 import (
 )
 from swarm_core.errors import BadRequest, StageFailed
 from swarm_stage.text.codec import load_text_codec
-from swarm_stage.text.content_grammar import check_regex
+from swarm_stage.text.content_grammar import CONSTRAINT_FIELD, check_regex
 from swarm_stage.text.grammar import reply_grammar
 from swarm_stage.text.reply_reader import ReplyReader
 from swarm_wire.token_sets import mask_of
@@ -167,6 +167,19 @@ def test_a_token_that_was_not_allowed_fails_the_reply(codec_of):
     constraint, _ = begun(codec_of(), asked(schema(STRICT)))
     with pytest.raises(StageFailed, match="does not allow"):
         constraint.accept(codec_of()._tokenizer.convert_tokens_to_ids("a"))
+
+
+@pytest.mark.parametrize("regex", ["((a{1,500}){1,500}){1,500}", "((a|b|[a-z]{1,60}){0,60}c){0,60}"])
+def test_a_shape_that_grows_beyond_bounds_once_it_is_followed_is_the_callers_fault(codec_of, regex):
+    """It compiles, and tokens later it does not; told as a failure of the stage, clients would ask again and again."""
+    codec = codec_of()
+    constraint, _ = begun(codec, asked(Constraint(regex=regex)))
+    with pytest.raises(BadRequest, match="the grammar of the reply became too much to follow") as refusal:
+        for token in codec._tokenizer("aaa" * 20, add_special_tokens=False)["input_ids"]:
+            constraint.allowed()
+            constraint.accept(token)
+
+    assert refusal.value.facts["field"] == CONSTRAINT_FIELD
 
 
 def test_after_its_end_only_ends_are_allowed(codec_of):

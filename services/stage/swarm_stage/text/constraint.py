@@ -30,17 +30,22 @@ KEPT_GRAMMARS = 32  # clients send the same tools with every turn
 class GrammarConstraint:
     """One reply's. An engine's Constraint: allowed, draw, accept, and so on."""
 
-    def __init__(self, matcher: LLMatcher, vocabulary_size: int, end_ids: Sequence[int]) -> None:
-        """vocabulary_size: rows of the model's head; tokens beyond it are never drawn."""
+    def __init__(self, matcher: LLMatcher, vocabulary_size: int, end_ids: Sequence[int], field: str) -> None:
+        """vocabulary_size: rows of the model's head; tokens beyond it are never drawn. field: whose shape it is."""
         self._matcher = matcher
         self._vocabulary_size = vocabulary_size
         self._end_ids = list(end_ids)
+        self._field = field
 
     def allowed(self) -> token_set_pb2.TokenSet | None:
-        """The tokens that go on within the grammar, ends of turn where it may end. Raises StageFailed."""
+        """The tokens that go on within the grammar, ends of turn where it may end.
+
+        Raises BadRequest for a shape that compiles and then grows beyond bounds: asked again, it does so again.
+        """
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            raise StageFailed(f"the reply's grammar became too much to follow: {self._matcher.get_error()[:200]}")
+            why = self._matcher.get_error().splitlines()[0][:200]
+            raise BadRequest(f"the {_noun(self._field)} became too much to follow: {why}", field=self._field)
         known_V = np.unpackbits(bits, bitorder="little", count=min(bits.size * 8, self._vocabulary_size))
         allowed_V = np.zeros(self._vocabulary_size, np.bool_)
         allowed_V[: known_V.size] = known_V
@@ -85,14 +90,14 @@ class GrammarCompiler:
                 if len(self._kept) > KEPT_GRAMMARS:
                     self._kept.popitem(last=False)
         ends = [token for token in self._end_ids if token < vocabulary_size]
-        return GrammarConstraint(kept.deep_copy(), vocabulary_size, ends)
+        return GrammarConstraint(kept.deep_copy(), vocabulary_size, ends, _fields_of(grammar)[0])
 
     def close(self) -> None:
         """End the children."""
         self._rooms.close()
 
     def _compiled(self, grammar: Grammar, listed: list[dict[str, Any]], text: str) -> LLMatcher:
-        fields = sorted(set(grammar.fields.values())) or [CONSTRAINT_FIELD]
+        fields = _fields_of(grammar)
         try:
             self._rooms.ask({"do": "grammar", "grammars": listed}, COMPILE_TIMEOUT_S)
         except TaskRefused as refusal:
@@ -111,6 +116,11 @@ class GrammarCompiler:
     def _equipment(self) -> Mapping[str, Any]:
         tokens = [base64.b64encode(token).decode() for token in self._tokens]
         return {"tokens": tokens, "special": self._special_ids, "ends": self._end_ids}
+
+
+def _fields_of(grammar: Grammar) -> list[str]:
+    """The fields its parts came from, at least one."""
+    return sorted(set(grammar.fields.values())) or [CONSTRAINT_FIELD]
 
 
 def _noun(field: str) -> str:
