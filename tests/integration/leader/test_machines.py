@@ -159,10 +159,12 @@ async def test_another_process_of_the_same_machine_is_refused_while_the_first_li
     first, second = ScriptedFellow("kitchen"), ScriptedFellow("kitchen")
     first.process_nonce, second.process_nonce = "one", "two"
     async with running_leader(tmp_path) as rig, joined(rig.address, first):
-        second.credential = first.credential
-        refusal = await refused(rig.address, second)
-        assert refusal.why is Reason.CONFLICT
-        assert "another process with the same identity" in refusal.message
+        silent = ScriptedFellow("kitchen")  # says no word of its process
+        silent.credential = second.credential = first.credential
+        for other in (silent, second):
+            refusal = await refused(rig.address, other)
+            assert refusal.why is Reason.CONFLICT
+            assert "another process with the same identity" in refusal.message
         assert first.is_connected
         assert first.error is None
 

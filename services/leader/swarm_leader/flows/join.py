@@ -116,7 +116,7 @@ class Joining:
         first = self._registry.get(known.fellow_id) if known is not None else None
         if first is None or first.link is None or first.link.ended is not None:
             return
-        if not registration.process_nonce or registration.process_nonce == first.process_nonce:
+        if registration.process_nonce == first.process_nonce:
             return
         if not first.process_nonce or not self._registry.leases.is_running(first.fellow_id):
             return
