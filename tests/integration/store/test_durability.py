@@ -1,8 +1,10 @@
 """What was acknowledged survives; what cannot be written says so."""
 
 import asyncio
+import os
 import signal
 import sqlite3
+import stat
 import sys
 import textwrap
 import time
@@ -146,6 +148,22 @@ async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
 
     with pytest.raises(DiskFull, match="cannot make the folder"):
         await open_store(f"sqlite:///{tmp_path}/file/leader.db")
+
+
+async def test_what_is_remembered_is_for_its_owners_eyes_alone(tmp_path: Path):
+    """Identities of machines, labels and digests of secrets: also in a folder that others may read."""
+    mask = os.umask(0o022)
+    try:
+        store = await open_store(f"sqlite:///{tmp_path}/made/leader.db")
+    finally:
+        os.umask(mask)
+    await store.fellows.save(fellow(1))
+    files = list((tmp_path / "made").iterdir())
+
+    assert {file.name for file in files} >= {"leader.db", "leader.db-wal"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    await store.close()
 
 
 async def test_a_file_that_is_no_database_is_told(tmp_path: Path):

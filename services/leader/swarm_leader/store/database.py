@@ -1,8 +1,10 @@
 """Opens the database, brings its schema up to date, and hands out the stores. Knows no table."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -100,9 +102,9 @@ async def open_store(database_url: str, clock: Clock | None = None) -> Store:
     address = parse_address(database_url)
     if address.sqlite_file is not None:
         try:
-            await asyncio.to_thread(address.sqlite_file.parent.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(_make_private, address.sqlite_file)
         except OSError as error:
-            raise DiskFull(f"cannot make the folder of {address}: {error.strerror}") from error
+            raise DiskFull(f"cannot make the folder or the file of {address}: {error.strerror}") from error
     database = Database(_engine(address), address.is_sqlite)
     try:
         async with database.writing() as connection:
@@ -111,6 +113,13 @@ async def open_store(database_url: str, clock: Clock | None = None) -> Store:
         await database.close()
         raise
     return Store(database, clock or SystemClock())
+
+
+def _make_private(file: Path) -> None:
+    """An empty file for its owner alone, where there is none; what SQLite puts beside it has the same mode."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not file.exists():
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _engine(address: Address) -> AsyncEngine:
