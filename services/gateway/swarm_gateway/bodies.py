@@ -37,7 +37,7 @@ async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> b
             _leave_packed(request)
         raise
     except (RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
-        raise bad_request(f"the body's transfer is broken: {_first_line(error)}") from None
+        raise bad_request(f"the body's transfer is broken: {_one_line(error)}") from None
 
 
 async def _read(content: asyncio.StreamReader, bytes_max: int, timeout_s: float, upload: Upload) -> bytes:
@@ -83,6 +83,7 @@ def _leave_packed(request: web.Request) -> None:
         stop_reading()
 
 
-def _first_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     words = getattr(error, "message", "") or str(error) or type(error).__name__
-    return words.strip().splitlines()[0][:200]
+    words = words.partition("message:")[2] or words  # behind a status, on a line of its own
+    return " ".join(words.split())[:200]

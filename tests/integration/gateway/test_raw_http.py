@@ -172,12 +172,13 @@ async def test_an_encoding_that_is_not_read_is_415_and_names_those_that_are(gate
     assert_openai_error(reply.document, code="unsupported_encoding")
 
 
-async def test_a_broken_packed_body_is_400(gateway):
+async def test_a_broken_packed_body_is_400_and_says_why(gateway):
     headers = b"Content-Encoding: gzip\r\nContent-Length: 8\r\n"
     reply = await send_raw(gateway, b"POST " + CHAT.encode() + b" HTTP/1.1\r\n" + HOST + headers + b"\r\nnot gzip")
 
     assert reply.status == 400
     assert_openai_error(reply.document)
+    assert "transfer is broken: Can not decode content-encoding: gzip" in reply.document["error"]["message"]
 
 
 async def test_a_client_that_asks_first_is_invited_only_when_it_may_come_in(start_gateway):
