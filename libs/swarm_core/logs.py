@@ -1,7 +1,12 @@
-"""Logs of every process: one structured line an event, on stderr. No secret is ever a field, nor left in a text."""
+"""Logs of every process: one structured line an event, on stderr. No secret is ever a field, nor left in a text.
+
+Lines are read in terminals, and what someone sent (a path, a name) is in them: control characters are shown, not sent.
+"""
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
 
@@ -21,6 +26,7 @@ def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> 
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            *(() if as_json else (_without_controls,)),  # JSON has escapes of its own
             renderer,
             _without_secrets,
         ],
@@ -29,6 +35,27 @@ def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> 
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
+
+
+class _Shown:
+    """A text that is printed as Python writes it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def _without_controls(logger: object, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in event.items():
+        if not isinstance(value, str) or value.isprintable():
+            continue
+        if key in ("event", "exception"):  # printed as they are, with their lines
+            event[key] = "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in value)
+        else:
+            event[key] = _Shown(value)
+    return event
 
 
 def _without_secrets(logger: object, name: str, line: str) -> str:
