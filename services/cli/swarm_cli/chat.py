@@ -23,12 +23,11 @@ from swarm_cli.inference import (
     TimingOption,
     follow_reply,
     generation_of,
-    print_part,
     show_timing,
 )
 from swarm_cli.leader import Leader
 from swarm_cli.reply_view import Aside
-from swarm_cli.terminal import err
+from swarm_cli.terminal import err, write_text
 
 QUIT = {"/quit", "/exit"}
 PROMPT = "you> "
@@ -92,7 +91,7 @@ def answer_once(
 
     def show(part: str) -> None:
         aside.end()
-        print_part(part)
+        write_text(part)
 
     try:
         try:
@@ -100,12 +99,12 @@ def answer_once(
         finally:
             aside.end()
     except KeyboardInterrupt:
-        print_part(" [stopped]" if reply.parts else "[stopped]")
+        write_text(" [stopped]" if reply.parts else "[stopped]")
     except SwarmError as error:
-        print_part("\n")
+        write_text("\n")
         err().print(f"error: {words_of(error)}", style="red", markup=False)
         return reply
-    print_part("\n")
+    write_text("\n")
     return reply
 
 

@@ -16,7 +16,7 @@ from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
 from swarm_cli.progress import REPEAT_S, noticing
 from swarm_cli.reply_view import Took, standing_text, timing_view
-from swarm_cli.terminal import err, json_of, print_json
+from swarm_cli.terminal import err, json_of, print_json, write_text
 
 MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to generate.")]
 TEMPERATURE = 0.0  # at 0.2 the small model that comes along answers in another language every second time
@@ -81,18 +81,18 @@ def infer_command(
     else:
         generation.chat.messages.add(role="user", content=text)
     as_json = json or context.as_json
-    show: Callable[[str], None] = (lambda part: None) if as_json else print_part
+    show: Callable[[str], None] = (lambda part: None) if as_json else write_text
     reply = Reply()
     try:
         context.run(leader, lambda to: follow_reply(to, model_id, generation, show, reply))
     finally:
         if reply.parts and not as_json:
-            print_part("\n")  # also before the words of a failure in the middle
+            write_text("\n")  # also before the words of a failure in the middle
     if as_json:
         reasoning = {"reasoning": reply.reasoning} if reply.reasoning else {}
         print_json({"request_id": reply.request_id, "text": reply.text, **reasoning, "done": json_of(reply.done)})
     elif not reply.parts:
-        print_part("\n")
+        write_text("\n")
     if timing:
         show_timing(reply)
 
@@ -101,12 +101,6 @@ def generation_of(max_tokens: int | None, temperature: float | None, seed: int |
     """What to generate, still without its input. What is None stays unset: the model's own default holds."""
     sampling = generation_pb2.Sampling(temperature=temperature, seed=seed)
     return generation_pb2.Generation(sampling=sampling, new_tokens_max=max_tokens)
-
-
-def print_part(part: str) -> None:
-    """Text of a reply, at once; never through rich, which would read brackets in it as markup."""
-    sys.stdout.write(part)
-    sys.stdout.flush()
 
 
 def show_timing(reply: Reply) -> None:

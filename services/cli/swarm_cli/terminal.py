@@ -2,6 +2,7 @@
 
 import json
 import sys
+import unicodedata
 from typing import TextIO
 
 from google.protobuf.json_format import MessageToDict
@@ -30,6 +31,17 @@ def out() -> Console:
 def err() -> Console:
     """Errors and progress."""
     return console_on(sys.stderr)
+
+
+def write_text(text: str) -> None:
+    """Write what others made to stdout, at once; never through rich, which would read brackets in it as markup.
+
+    On a terminal it is without control characters, which could clear it or fill the clipboard; piped, as it came.
+    """
+    if sys.stdout.isatty():
+        text = "".join(each for each in text if each in "\n\t" or unicodedata.category(each) != "Cc")
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def json_of(message: Message) -> dict[str, object]:

@@ -1,6 +1,10 @@
 """Numbers as people read them, and lines a pipe can read."""
 
 import io
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -57,3 +61,26 @@ def test_a_step_is_told_when_it_begins_and_not_again_at_once():
 )
 def test_a_share_is_told_of_steps_with_a_total(done: int, total: int, text: str):
     assert share_of(done, total) == text
+
+
+HOSTILE = "[bold]a\x1b]52;c;b3duZWQ=\x07\x9b2J\r👩\u200d👧\n\tb"
+
+
+def test_a_reply_cannot_steer_the_terminal_it_is_read_in():
+    master, slave = pty.openpty()
+    try:
+        say = f"from swarm_cli.terminal import write_text; write_text({HOSTILE!r})"
+        subprocess.run([sys.executable, "-c", say], stdout=slave, check=True, timeout=60, env={"PYTHONUTF8": "1"})
+        shown = os.read(master, 4096).decode()
+    finally:
+        os.close(master)
+        os.close(slave)
+
+    assert shown.replace("\r\n", "\n") == "[bold]a]52;c;b3duZWQ=2J👩\u200d👧\n\tb"
+
+
+def test_a_reply_in_a_pipe_is_the_very_reply():
+    say = f"from swarm_cli.terminal import write_text; write_text({HOSTILE!r})"
+    piped = subprocess.run([sys.executable, "-c", say], stdout=subprocess.PIPE, check=True, timeout=60)
+
+    assert piped.stdout.decode() == HOSTILE

@@ -15,10 +15,11 @@ from swarm_core.errors import SwarmError
 from swarm_cli.config import CliConfig
 from swarm_cli.credential import ADMIN_FILE
 from swarm_cli.failures import FAILED, INTERRUPTED, OK, UP_FIXES, words_of
-from swarm_cli.inference import follow_reply, generation_of, print_part
+from swarm_cli.inference import follow_reply, generation_of
 from swarm_cli.leader import Leader
 from swarm_cli.progress import steps
 from swarm_cli.serving import UNLOAD_TIMEOUT_S, wait_until_ready
+from swarm_cli.terminal import write_text
 from swarm_cli.up.children import Children
 from swarm_cli.up.model import ensure_model
 from swarm_cli.up.narrator import Narrator
@@ -192,7 +193,7 @@ class Supervisor:
         """One greedy reply on stdout."""
         generation = generation_of(ONCE_TOKENS, temperature=0.0, seed=0)
         generation.chat.messages.add(role="user", content=prompt)
-        await follow_reply(leader, model_id, generation, print_part)
+        await follow_reply(leader, model_id, generation, write_text)
         sys.stdout.write("\n")
         sys.stdout.flush()
         return OK
