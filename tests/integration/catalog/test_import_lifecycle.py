@@ -258,10 +258,10 @@ async def test_progress_is_told_seldom_and_nothing_is_kept_back_at_the_end():
 
 
 async def test_a_report_that_nothing_follows_is_told_a_moment_later():
-    told = asyncio.Event()
-    progress = Progress(lambda step, done, total: told.set() if done else None, every_s=0.05)
+    told: asyncio.Queue[tuple[str, int, int]] = asyncio.Queue(9)
+    progress = Progress(lambda *step: told.put_nowait(step), every_s=0.05)
     progress.report("convert", 0, 9)
     await asyncio.sleep(0)
     progress.report("convert", 1, 9)
 
-    await asyncio.wait_for(told.wait(), 10)
+    assert [await asyncio.wait_for(told.get(), 10) for _ in range(2)] == [("convert", 0, 9), ("convert", 1, 9)]

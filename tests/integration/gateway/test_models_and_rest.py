@@ -166,9 +166,11 @@ async def test_a_watcher_that_leaves_is_no_longer_served(gateway):
     gateway.leader.statuses = [_status(2), 30.0]
     async with gateway.client.get(gateway.url + "/api/v1/models/tiny/status/stream") as response:
         await response.content.readany()
+        was_served = not gateway.leader.ended.is_set()
         response.close()
 
-    await asyncio.wait_for(gateway.leader.ended.wait(), 1)
+    assert was_served
+    assert await asyncio.wait_for(gateway.leader.ended.wait(), 1)
 
 
 async def test_the_openapi_document_lists_the_routes_that_are_served(gateway):

@@ -68,9 +68,10 @@ async def test_closing_the_page_ends_the_call_at_the_leader(chat):
     chat.leader.scripts["tiny"] = says_then_hangs("Once upon a time")
     await chat.ask("a story")
     await chat.reply("Once")
+    assert not chat.leader.ended.is_set()
     await chat.page.close()
 
-    await asyncio.wait_for(chat.leader.ended.wait(), 2)
+    assert await asyncio.wait_for(chat.leader.ended.wait(), 2)
 
 
 async def test_a_reply_can_be_drawn_anew(chat):

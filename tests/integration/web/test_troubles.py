@@ -58,10 +58,12 @@ async def test_who_waits_can_leave(chat):
     chat.leader.scripts["tiny"] = script
     await chat.ask("hi")
     await chat.standing("Waiting, position 1")
+    assert not chat.leader.ended.is_set()
     await chat.page.keyboard.press("Escape")
 
-    await asyncio.wait_for(chat.leader.ended.wait(), 2)
+    assert await asyncio.wait_for(chat.leader.ended.wait(), 2)
     await chat.ended()
+    assert not await chat.page.locator(".standing").is_visible()
 
 
 async def test_a_reply_that_breaks_off_keeps_its_text_and_can_be_tried_again(chat):
