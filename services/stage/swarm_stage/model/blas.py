@@ -2,7 +2,8 @@
 
 torch's CPU build brings MKL, whose kernels are made for another maker's processors than AMD's; numpy brings OpenBLAS.
 Measured on an AMD EPYC (AVX2), the layers of SmolLM2, one thread (docs/measurements/2026-11-many-requests.md): 1 row
-20 ms against 25, 8 rows 50 against 69, 256 rows 571 against 737; but 2 and 3 rows 47 and 66 against 37 and 46.
+20 ms against 25, 8 rows 50 against 69, 256 rows 571 against 737; but 2 and 3 rows 47 and 66 against 37 and 46. With two
+threads all is slower, because OpenBLAS keeps a pool of its own that fights torch's.
 """
 
 from functools import cache
@@ -19,14 +20,19 @@ def limit_threads(threads: int) -> None:
     threadpool_limits(limits=threads or torch.get_num_threads(), user_api="blas")
 
 
-@cache
 def is_numpy_faster() -> bool:
     """Whether numpy's products are the faster ones here, float32 on a CPU understood.
 
-    By the maker and not by a measurement: two stages of one machine must round alike.
+    By the maker and not by a measurement: two stages of one machine must round alike. Asked when a slice is built,
+    after its threads are set.
     """
+    return torch.get_num_threads() == 1 and torch.backends.mkl.is_available() and _is_amd()
+
+
+@cache
+def _is_amd() -> bool:
     cpuinfo = Path("/proc/cpuinfo")
-    return torch.backends.mkl.is_available() and cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text()
+    return cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text()
 
 
 class Multiplier:
