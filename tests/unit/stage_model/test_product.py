@@ -54,7 +54,7 @@ def test_half_precision_is_left_to_torch():
 
 
 def test_with_more_threads_than_one_products_are_torchs():
-    """OpenBLAS beside torch's own threads took a step of eight from 215 to 384 ms."""
+    """OpenBLAS beside torch's own threads took a step of eight from 128 to 384 ms."""
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
