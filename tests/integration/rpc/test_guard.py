@@ -182,3 +182,15 @@ async def test_a_method_nobody_answers_is_unimplemented_and_no_fault_of_ours():
             await models_pb2_grpc.ModelsStub(channel).ListModels(models_pb2.ListModelsRequest())
 
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def refuse_everyone(access: int, details: grpc.HandlerCallDetails) -> None:
+    raise Unauthenticated("no credential of this swarm")
+
+
+async def test_who_is_refused_and_says_nothing_is_refused_all_the_same():
+    async with served(authorize=refuse_everyone) as (channel, _):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await fellow_link_pb2_grpc.FellowLinkStub(channel).Connect().read()
+
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

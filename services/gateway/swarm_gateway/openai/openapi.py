@@ -6,8 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from swarm_gateway.openai.chat_completions import request as chat
 from swarm_gateway.openai.chat_completions.request import ChatRequest
+from swarm_gateway.openai.completions import request as completions
 from swarm_gateway.openai.completions.request import CompletionRequest
+from swarm_gateway.openai.responses import request as responses
 from swarm_gateway.openai.responses.items import CallItem, MessageItem, OutputItem, ReasoningItem
 from swarm_gateway.openai.responses.request import ResponsesRequest
 
@@ -20,6 +23,11 @@ _ENDPOINTS: tuple[tuple[str, type[BaseModel], str, str], ...] = (
     ("/v1/completions", CompletionRequest, "text_completion", "What comes after a prompt, without a template."),
     ("/v1/responses", ResponsesRequest, "response", "A reply to items, without anything kept."),
 )
+_UNSUPPORTED: Mapping[type[BaseModel], Mapping[str, tuple[object, ...]]] = {
+    ChatRequest: chat.UNSUPPORTED,
+    CompletionRequest: completions.UNSUPPORTED,
+    ResponsesRequest: responses.UNSUPPORTED,
+}
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -57,6 +65,11 @@ def openai_schemas() -> Mapping[str, Any]:
         text,
         {**array, "items": {"anyOf": items}},
     ]
+    for model, fields in _UNSUPPORTED.items():
+        schemas[f"{PREFIX}{model.__name__}"]["properties"] |= {
+            name: {"description": "Not supported: only what asks for nothing.", "enum": [None, *neutral]}
+            for name, neutral in fields.items()
+        }
     return schemas
 
 
