@@ -10,6 +10,7 @@ from typing import Any
 from swarm_core.decoder_config import LAYERS_MAX
 from swarm_core.errors import ServableCorrupt
 from swarm_core.json_bounds import read_json_object
+from swarm_core.servable_parts import AdapterOf, HubOrigin, TrainingSplit
 
 FORMAT = 1
 MANIFEST_NAME = "servable.json"
@@ -68,7 +69,11 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A model of the catalog. Tensor names are those of the checkpoint; small files are relative to the servable."""
+    """A model of the catalog. Tensor names are those of the checkpoint; small files are relative to the servable.
+
+    split: None for a plain checkpoint. quantization: how it is loaded when a load does not say; "" is at full
+    precision. adapter: None for a whole model. origin: None where the leader has the weights.
+    """
 
     model_id: str
     model_type: str
@@ -84,6 +89,10 @@ class Manifest:
     source: str = ""
     created_s: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
+    split: TrainingSplit | None = None
+    quantization: str = ""
+    adapter: AdapterOf | None = None
+    origin: HubOrigin | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -99,6 +108,14 @@ class Manifest:
 def manifest_to_json(manifest: Manifest) -> bytes:
     """The one byte form: sorted keys, no spaces, so that its SHA-256 names it."""
     document = {"format": FORMAT, **asdict(manifest)}
+    for name in (
+        "split",
+        "quantization",
+        "adapter",
+        "origin",
+    ):  # unset: as older releases wrote it
+        if not document[name]:
+            del document[name]
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.model.lean_slice import LeanSlice
 
 from tests.models import load_reference, read_config, split_tensors
@@ -149,7 +150,7 @@ def main() -> None:
         config = read_config(folder)
         layers = LayerRange(0, config["num_hidden_layers"], config["num_hidden_layers"])
         files = split_tensors(folder, Path(scratch) / "tensors")
-        model = build_slice(config, layers, files, "F32", "cpu", lambda done, total: None)
+        model = build_slice(config, layers, files, Holding("F32"), lambda done, total: None)
         assert isinstance(model, LeanSlice)
         ours, reference = Ours(model), Reference(folder)
         with torch.inference_mode():

@@ -6,6 +6,7 @@ from swarm_core.slices import LayerRange
 from swarm_stage.engine.sampling import Sampling
 from swarm_stage.engine.steps import Compute, Step
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.serve.torch_compute import TorchCompute
 
 from tests.models import make_tiny_model, read_config, split_tensors
@@ -22,7 +23,7 @@ def real_halves(tmp_path_factory):
         folder = make_tiny_model(family, tmp_path_factory.mktemp(family), layers=4)
         files = split_tensors(folder, folder / "tensors")
         for layers in (LayerRange(0, 2, 4), LayerRange(2, 4, 4)):
-            model = build_slice(read_config(folder), layers, files, "F32", "cpu", lambda done, total: None)
+            model = build_slice(read_config(folder), layers, files, Holding("F32"), lambda done, total: None)
             halves[family, layers.is_first] = lambda model=model, layers=layers: TorchCompute(
                 model, layers, "F32", "cpu"
             )

@@ -10,6 +10,7 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_stage.engine.sampling import sampling_from_proto
 from swarm_stage.engine.steps import Step
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.serve.torch_compute import TorchCompute
 
 from tests.models import VOCABULARY, even_ranges, load_reference, make_tiny_model, read_config, split_tensors
@@ -82,7 +83,7 @@ def llama(tmp_path_factory):
     files = split_tensors(folder, folder / "tensors")
     slices = {
         stages: [
-            (build_slice(read_config(folder), layers, files, "F32", "cpu", lambda *_: None), layers)
+            (build_slice(read_config(folder), layers, files, Holding("F32"), lambda *_: None), layers)
             for layers in even_ranges(LAYERS, stages)
         ]
         for stages in (1, 2, 3)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.serve.torch_compute import TorchCompute
 
 from tests.models import even_ranges, make_tiny_model, read_config, split_tensors
@@ -135,7 +136,7 @@ def llama_computes(tmp_path_factory):
     slices = {}
     for stages in (1, 2, 3):
         for layers in even_ranges(4, stages):
-            slices[stages, layers] = build_slice(read_config(folder), layers, files, "F32", "cpu", lambda *_: None)
+            slices[stages, layers] = build_slice(read_config(folder), layers, files, Holding("F32"), lambda *_: None)
 
     def make(stages: int) -> list[TorchCompute]:
         return [TorchCompute(model, layers, "F32", "cpu") for (of, layers), model in slices.items() if of == stages]

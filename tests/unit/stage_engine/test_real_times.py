@@ -14,6 +14,7 @@ from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.engine import BeginEpoch, EngineThread, Halt
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.serve.replies import Replies
 from swarm_stage.serve.torch_compute import TorchCompute
 
@@ -30,7 +31,7 @@ class Stage:
 
         def build() -> FirstStage:
             files, layers = split_tensors(folder, folder / "tensors"), LayerRange(0, 4, 4)
-            model = build_slice(read_config(folder), layers, files, "F32", "cpu", lambda done, total: None)
+            model = build_slice(read_config(folder), layers, files, Holding("F32"), lambda done, total: None)
             compute = TorchCompute(model, layers, "F32", "cpu")
             return FirstStage(compute, Admission(budget, 8), self.counters, clock, _no_link, lambda: "local", 1, 256)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.model.slice_model import SliceModel
 
 from tests.models import even_ranges, read_config, split_tensors
@@ -17,7 +18,7 @@ def build_slices(folder: Path, stage_count: int, dtype: str = "F32", attention: 
     config = read_config(folder)
     files = split_tensors(folder, folder / "tensors")
     ranges = even_ranges(config["num_hidden_layers"], stage_count)
-    return [build_slice(config, layers, files, dtype, "cpu", _say_nothing, attention) for layers in ranges]
+    return [build_slice(config, layers, files, Holding(dtype, attention=attention), _say_nothing) for layers in ranges]
 
 
 def run_greedy(

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from swarm_stage.model.blas import Multiplier, is_numpy_faster
-from swarm_stage.model.product import Product
+from swarm_stage.model.product import DenseProduct
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -17,7 +17,7 @@ def numbers(*shape: int) -> torch.Tensor:
 def test_fused_layers_give_what_they_give_one_by_one(rows, outputs, inputs, has_bias):
     weights = [numbers(count, inputs) for count in outputs]
     biases = [numbers(count) for count in outputs] if has_bias else [None] * len(outputs)
-    product = Product(weights, torch.cat(biases) if has_bias else None)
+    product = DenseProduct(weights, torch.cat(biases) if has_bias else None)
     x = numbers(rows, inputs)
     one_by_one = torch.cat([F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)], dim=1)
 
@@ -26,7 +26,7 @@ def test_fused_layers_give_what_they_give_one_by_one(rows, outputs, inputs, has_
 
 
 def test_a_product_may_not_change_what_it_is_added_to():
-    product, base = Product([numbers(8, 8)], numbers(8)), torch.ones(2, 8)
+    product, base = DenseProduct([numbers(8, 8)], numbers(8)), torch.ones(2, 8)
     product.added_to(base, numbers(2, 8))
 
     assert torch.equal(base, torch.ones(2, 8))

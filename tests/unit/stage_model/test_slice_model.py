@@ -11,6 +11,7 @@ from swarm_core.errors import BadFrame, BadRequest, CapabilityMissing, ContextTo
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.families import check_servable, context_tokens_max
+from swarm_stage.model.holding import Holding
 from swarm_stage.model.lean_cache import LeanCache
 
 from tests.models import even_ranges, make_tiny_model, read_config, split_tensors
@@ -27,7 +28,7 @@ def llama(tmp_path):
 
 
 def build(config, files, layers=None, dtype="F32", on_progress=lambda done, total: None):
-    return build_slice(config, layers or LayerRange(0, 4, 4), files, dtype, "cpu", on_progress)
+    return build_slice(config, layers or LayerRange(0, 4, 4), files, Holding(dtype), on_progress)
 
 
 def test_a_stage_needs_only_its_own_tensors(llama):
@@ -194,6 +195,7 @@ import json, pathlib, sys
 import torch
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import Holding
 from swarm_stage.model.lean_cache import LeanCache
 torch.set_num_threads(1)
 def resident_bytes(which):
@@ -201,10 +203,10 @@ def resident_bytes(which):
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(which))
 config, files, tiny_config, tiny_files = json.load(open(sys.argv[1]))
 quiet = lambda done, total: None
-build_slice(tiny_config, LayerRange(0, 2, 4), tiny_files, "F32", "cpu", quiet)  # imports, thread pools
+build_slice(tiny_config, LayerRange(0, 2, 4), tiny_files, Holding("F32"), quiet)  # imports, thread pools
 pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
 before = resident_bytes("VmRSS")
-part = build_slice(config, LayerRange(0, 4, 8), files, "F32", "cpu", quiet)
+part = build_slice(config, LayerRange(0, 4, 8), files, Holding("F32"), quiet)
 print(json.dumps({"slice": part.weight_bytes, "grown": resident_bytes("VmHWM") - before}))
 """
 

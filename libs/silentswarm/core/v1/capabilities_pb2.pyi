@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Capabilities(_message.Message):
-    __slots__ = ("wire", "ping", "serve", "serve_one_stage", "serve_n_stage", "serve_concurrent", "direct_link", "serve_rewire", "serve_kv_budget", "serve_codec", "serve_quantized", "serve_int4_fast", "serve_4bit_rows", "serve_speculative", "serve_draft_model", "cover", "stage_assignment", "stage_snapshot", "resume", "recovery", "selftest", "stage_control", "calibrated_bottleneck", "microbatch", "n_stage", "serve_sampling", "link_keys")
+    __slots__ = ("wire", "ping", "serve", "serve_one_stage", "serve_n_stage", "serve_concurrent", "direct_link", "serve_rewire", "serve_kv_budget", "serve_codec", "serve_quantized", "serve_int4_fast", "serve_4bit_rows", "serve_speculative", "serve_draft_model", "cover", "stage_assignment", "stage_snapshot", "resume", "recovery", "selftest", "stage_control", "calibrated_bottleneck", "microbatch", "n_stage", "serve_sampling", "link_keys", "serve_adapters", "serve_devices", "serve_storage", "maintenance")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     SERVE_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,10 @@ class Capabilities(_message.Message):
     N_STAGE_FIELD_NUMBER: _ClassVar[int]
     SERVE_SAMPLING_FIELD_NUMBER: _ClassVar[int]
     LINK_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SERVE_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    SERVE_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SERVE_STORAGE_FIELD_NUMBER: _ClassVar[int]
+    MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     wire: Wire
     ping: Ping
     serve: Serve
@@ -62,7 +66,11 @@ class Capabilities(_message.Message):
     n_stage: NStage
     serve_sampling: ServeSampling
     link_keys: LinkKeys
-    def __init__(self, wire: _Optional[_Union[Wire, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., serve_one_stage: _Optional[_Union[ServeOneStage, _Mapping]] = ..., serve_n_stage: _Optional[_Union[ServeNStage, _Mapping]] = ..., serve_concurrent: _Optional[_Union[ServeConcurrent, _Mapping]] = ..., direct_link: _Optional[_Union[DirectLink, _Mapping]] = ..., serve_rewire: _Optional[_Union[ServeRewire, _Mapping]] = ..., serve_kv_budget: _Optional[_Union[ServeKvBudget, _Mapping]] = ..., serve_codec: _Optional[_Union[ServeCodec, _Mapping]] = ..., serve_quantized: _Optional[_Union[ServeQuantized, _Mapping]] = ..., serve_int4_fast: _Optional[_Union[ServeInt4Fast, _Mapping]] = ..., serve_4bit_rows: _Optional[_Union[Serve4bitRows, _Mapping]] = ..., serve_speculative: _Optional[_Union[ServeSpeculative, _Mapping]] = ..., serve_draft_model: _Optional[_Union[ServeDraftModel, _Mapping]] = ..., cover: _Optional[_Union[Cover, _Mapping]] = ..., stage_assignment: _Optional[_Union[StageAssignment, _Mapping]] = ..., stage_snapshot: _Optional[_Union[StageSnapshot, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., selftest: _Optional[_Union[Selftest, _Mapping]] = ..., stage_control: _Optional[_Union[StageControl, _Mapping]] = ..., calibrated_bottleneck: _Optional[_Union[CalibratedBottleneck, _Mapping]] = ..., microbatch: _Optional[_Union[Microbatch, _Mapping]] = ..., n_stage: _Optional[_Union[NStage, _Mapping]] = ..., serve_sampling: _Optional[_Union[ServeSampling, _Mapping]] = ..., link_keys: _Optional[_Union[LinkKeys, _Mapping]] = ...) -> None: ...
+    serve_adapters: ServeAdapters
+    serve_devices: ServeDevices
+    serve_storage: ServeStorage
+    maintenance: Maintenance
+    def __init__(self, wire: _Optional[_Union[Wire, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., serve_one_stage: _Optional[_Union[ServeOneStage, _Mapping]] = ..., serve_n_stage: _Optional[_Union[ServeNStage, _Mapping]] = ..., serve_concurrent: _Optional[_Union[ServeConcurrent, _Mapping]] = ..., direct_link: _Optional[_Union[DirectLink, _Mapping]] = ..., serve_rewire: _Optional[_Union[ServeRewire, _Mapping]] = ..., serve_kv_budget: _Optional[_Union[ServeKvBudget, _Mapping]] = ..., serve_codec: _Optional[_Union[ServeCodec, _Mapping]] = ..., serve_quantized: _Optional[_Union[ServeQuantized, _Mapping]] = ..., serve_int4_fast: _Optional[_Union[ServeInt4Fast, _Mapping]] = ..., serve_4bit_rows: _Optional[_Union[Serve4bitRows, _Mapping]] = ..., serve_speculative: _Optional[_Union[ServeSpeculative, _Mapping]] = ..., serve_draft_model: _Optional[_Union[ServeDraftModel, _Mapping]] = ..., cover: _Optional[_Union[Cover, _Mapping]] = ..., stage_assignment: _Optional[_Union[StageAssignment, _Mapping]] = ..., stage_snapshot: _Optional[_Union[StageSnapshot, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., selftest: _Optional[_Union[Selftest, _Mapping]] = ..., stage_control: _Optional[_Union[StageControl, _Mapping]] = ..., calibrated_bottleneck: _Optional[_Union[CalibratedBottleneck, _Mapping]] = ..., microbatch: _Optional[_Union[Microbatch, _Mapping]] = ..., n_stage: _Optional[_Union[NStage, _Mapping]] = ..., serve_sampling: _Optional[_Union[ServeSampling, _Mapping]] = ..., link_keys: _Optional[_Union[LinkKeys, _Mapping]] = ..., serve_adapters: _Optional[_Union[ServeAdapters, _Mapping]] = ..., serve_devices: _Optional[_Union[ServeDevices, _Mapping]] = ..., serve_storage: _Optional[_Union[ServeStorage, _Mapping]] = ..., maintenance: _Optional[_Union[Maintenance, _Mapping]] = ...) -> None: ...
 
 class Wire(_message.Message):
     __slots__ = ("version_min", "version_max", "frame_bytes_max", "dtypes")
@@ -193,5 +201,25 @@ class ServeSampling(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkKeys(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServeAdapters(_message.Message):
+    __slots__ = ("adapters_max",)
+    ADAPTERS_MAX_FIELD_NUMBER: _ClassVar[int]
+    adapters_max: int
+    def __init__(self, adapters_max: _Optional[int] = ...) -> None: ...
+
+class ServeDevices(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServeStorage(_message.Message):
+    __slots__ = ("dtypes",)
+    DTYPES_FIELD_NUMBER: _ClassVar[int]
+    dtypes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, dtypes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Maintenance(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

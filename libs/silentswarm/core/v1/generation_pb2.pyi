@@ -153,7 +153,7 @@ class Constraint(_message.Message):
     def __init__(self, json_object: _Optional[_Union[Constraint.JsonObject, _Mapping]] = ..., json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., grammar: _Optional[str] = ..., choices: _Optional[_Union[Constraint.Choices, _Mapping]] = ..., strict: _Optional[bool] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("chat", "prompt", "prompt_ids", "sampling", "new_tokens_max", "stop", "ignore_eos", "new_tokens_min", "caller", "caller_weight", "constraint")
+    __slots__ = ("chat", "prompt", "prompt_ids", "sampling", "new_tokens_max", "stop", "ignore_eos", "new_tokens_min", "caller", "caller_weight", "constraint", "adapter")
     CHAT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,7 @@ class Generation(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     CALLER_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     chat: Chat
     prompt: str
     prompt_ids: TokenIds
@@ -176,7 +177,8 @@ class Generation(_message.Message):
     caller: str
     caller_weight: float
     constraint: Constraint
-    def __init__(self, chat: _Optional[_Union[Chat, _Mapping]] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., new_tokens_max: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., new_tokens_min: _Optional[int] = ..., caller: _Optional[str] = ..., caller_weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+    adapter: str
+    def __init__(self, chat: _Optional[_Union[Chat, _Mapping]] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., new_tokens_max: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., new_tokens_min: _Optional[int] = ..., caller: _Optional[str] = ..., caller_weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("queue_ms", "prefill_ms", "decode_ms", "stage_ms", "link_ms", "bytes_per_token", "route", "total_ms", "tokenize_ms", "sample_ms", "wait_ms", "detokenize_ms", "prefill_stage_ms", "batch_mean")

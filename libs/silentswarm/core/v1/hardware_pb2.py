@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/core/v1/hardware.proto\x12\x13silentswarm.core.v1\"\xa7\x01\n\x08Hardware\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x11\n\tcpu_count\x18\x03 \x01(\r\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12,\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x1b.silentswarm.core.v1.DeviceB\x15\n\x13_memory_total_bytes\"\xdb\x01\n\x06\x44\x65vice\x12\x14\n\x0c\x64\x65vice_index\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11memory_free_bytes\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\x12\x63ompute_capability\x18\x06 \x01(\t\x12\x15\n\rcompute_dtype\x18\x07 \x01(\tB\x15\n\x13_memory_total_bytesB\x14\n\x12_memory_free_bytesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/core/v1/hardware.proto\x12\x13silentswarm.core.v1\"\xa7\x01\n\x08Hardware\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x11\n\tcpu_count\x18\x03 \x01(\r\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12,\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x1b.silentswarm.core.v1.DeviceB\x15\n\x13_memory_total_bytes\"\x8f\x02\n\x06\x44\x65vice\x12\x14\n\x0c\x64\x65vice_index\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11memory_free_bytes\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\x12\x63ompute_capability\x18\x06 \x01(\t\x12\x15\n\rcompute_dtype\x18\x07 \x01(\t\x12\x1d\n\x10read_bytes_per_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\x15\n\x13_memory_total_bytesB\x14\n\x12_memory_free_bytesB\x13\n\x11_read_bytes_per_sb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,5 +34,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HARDWARE']._serialized_start=60
   _globals['_HARDWARE']._serialized_end=227
   _globals['_DEVICE']._serialized_start=230
-  _globals['_DEVICE']._serialized_end=449
+  _globals['_DEVICE']._serialized_end=501
 # @@protoc_insertion_point(module_scope)

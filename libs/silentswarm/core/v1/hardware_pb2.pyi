@@ -21,7 +21,7 @@ class Hardware(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., platform: _Optional[str] = ..., cpu_count: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("device_index", "kind", "name", "memory_total_bytes", "memory_free_bytes", "compute_capability", "compute_dtype")
+    __slots__ = ("device_index", "kind", "name", "memory_total_bytes", "memory_free_bytes", "compute_capability", "compute_dtype", "read_bytes_per_s")
     DEVICE_INDEX_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class Device(_message.Message):
     MEMORY_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_CAPABILITY_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     device_index: int
     kind: str
     name: str
@@ -36,4 +37,5 @@ class Device(_message.Message):
     memory_free_bytes: int
     compute_capability: str
     compute_dtype: str
-    def __init__(self, device_index: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., memory_total_bytes: _Optional[int] = ..., memory_free_bytes: _Optional[int] = ..., compute_capability: _Optional[str] = ..., compute_dtype: _Optional[str] = ...) -> None: ...
+    read_bytes_per_s: float
+    def __init__(self, device_index: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., memory_total_bytes: _Optional[int] = ..., memory_free_bytes: _Optional[int] = ..., compute_capability: _Optional[str] = ..., compute_dtype: _Optional[str] = ..., read_bytes_per_s: _Optional[float] = ...) -> None: ...

@@ -1,7 +1,9 @@
+from silentswarm.core.v1 import weights_pb2 as _weights_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -29,7 +31,7 @@ ROUTE_RELAY: Route
 ROUTE_LOCAL: Route
 
 class StageSpec(_message.Message):
-    __slots__ = ("model_id", "placement_id", "epoch", "stage_index", "stage_count", "layer_start", "layer_stop", "dtype", "context_tokens", "kv_tokens", "in_flight_max", "manifest_sha256", "batch_max", "measure_step_costs")
+    __slots__ = ("model_id", "placement_id", "epoch", "stage_index", "stage_count", "layer_start", "layer_stop", "dtype", "context_tokens", "kv_tokens", "in_flight_max", "manifest_sha256", "batch_max", "measure_step_costs", "quantization", "storage_dtype", "weights_model_id", "adapters", "codec_in", "codec_out", "inner_codecs")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +46,13 @@ class StageSpec(_message.Message):
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     BATCH_MAX_FIELD_NUMBER: _ClassVar[int]
     MEASURE_STEP_COSTS_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    CODEC_IN_FIELD_NUMBER: _ClassVar[int]
+    CODEC_OUT_FIELD_NUMBER: _ClassVar[int]
+    INNER_CODECS_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     placement_id: str
     epoch: int
@@ -58,7 +67,14 @@ class StageSpec(_message.Message):
     manifest_sha256: str
     batch_max: int
     measure_step_costs: bool
-    def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ..., batch_max: _Optional[int] = ..., measure_step_costs: _Optional[bool] = ...) -> None: ...
+    quantization: str
+    storage_dtype: str
+    weights_model_id: str
+    adapters: _containers.RepeatedCompositeFieldContainer[_weights_pb2.AdapterRef]
+    codec_in: str
+    codec_out: str
+    inner_codecs: _containers.RepeatedCompositeFieldContainer[_weights_pb2.InnerCodec]
+    def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ..., batch_max: _Optional[int] = ..., measure_step_costs: _Optional[bool] = ..., quantization: _Optional[str] = ..., storage_dtype: _Optional[str] = ..., weights_model_id: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[_weights_pb2.AdapterRef, _Mapping]]] = ..., codec_in: _Optional[str] = ..., codec_out: _Optional[str] = ..., inner_codecs: _Optional[_Iterable[_Union[_weights_pb2.InnerCodec, _Mapping]]] = ...) -> None: ...
 
 class StageStatus(_message.Message):
     __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured", "kv_tokens_max", "waiting", "too_long", "busy_s", "loaded_s", "generated_tokens", "prompt_tokens", "failed", "links_refused")

@@ -28,9 +28,10 @@ from silentswarm.core.v1 import hardware_pb2 as silentswarm_dot_core_dot_v1_dot_
 from silentswarm.core.v1 import link_pb2 as silentswarm_dot_core_dot_v1_dot_link__pb2
 from silentswarm.core.v1 import reason_pb2 as silentswarm_dot_core_dot_v1_dot_reason__pb2
 from silentswarm.core.v1 import stage_pb2 as silentswarm_dot_core_dot_v1_dot_stage__pb2
+from silentswarm.core.v1 import weights_pb2 as silentswarm_dot_core_dot_v1_dot_weights__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'silentswarm/fellow/v1/fellow_link.proto\x12\x15silentswarm.fellow.v1\x1a silentswarm/core/v1/access.proto\x1a&silentswarm/core/v1/capabilities.proto\x1a\"silentswarm/core/v1/hardware.proto\x1a\x1esilentswarm/core/v1/link.proto\x1a silentswarm/core/v1/reason.proto\x1a\x1fsilentswarm/core/v1/stage.proto\"\xb0\x02\n\x0e\x43onnectRequest\x12\x33\n\x08register\x18\x01 \x01(\x0b\x32\x1f.silentswarm.fellow.v1.RegisterH\x00\x12\x35\n\theartbeat\x18\x02 \x01(\x0b\x32 .silentswarm.fellow.v1.HeartbeatH\x00\x12\x35\n\x06result\x18\x03 \x01(\x0b\x32#.silentswarm.fellow.v1.SignalResultH\x00\x12\x39\n\x08progress\x18\x04 \x01(\x0b\x32%.silentswarm.fellow.v1.SignalProgressH\x00\x12\x38\n\x0bstage_event\x18\x05 \x01(\x0b\x32!.silentswarm.fellow.v1.StageEventH\x00\x42\x06\n\x04\x62ody\"\x9d\x02\n\x08Register\x12\x10\n\x08identity\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\njoin_token\x18\x03 \x01(\t\x12/\n\x08hardware\x18\x04 \x01(\x0b\x32\x1d.silentswarm.core.v1.Hardware\x12\x37\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32!.silentswarm.core.v1.Capabilities\x12.\n\x04held\x18\x06 \x03(\x0b\x32 .silentswarm.fellow.v1.HeldStage\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x15\n\rprocess_nonce\x18\x08 \x01(\t\x12\x1b\n\x13\x63\x65rtificate_request\x18\t \x01(\x0c\"U\n\tHeldStage\x12\x30\n\x06status\x18\x01 \x01(\x0b\x32 .silentswarm.core.v1.StageStatus\x12\x16\n\x0ering_addresses\x18\x02 \x03(\t\"}\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12,\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1b.silentswarm.core.v1.Device\x12\x30\n\x06stages\x18\x03 \x03(\x0b\x32 .silentswarm.core.v1.StageStatus\"\xb7\x02\n\x0cSignalResult\x12\x11\n\tsignal_id\x18\x01 \x01(\x04\x12/\n\x04load\x18\x02 \x01(\x0b\x32\x1f.silentswarm.fellow.v1.LoadDoneH\x00\x12/\n\x04wire\x18\x03 \x01(\x0b\x32\x1f.silentswarm.fellow.v1.WireDoneH\x00\x12\x31\n\x05probe\x18\x04 \x01(\x0b\x32 .silentswarm.fellow.v1.ProbeDoneH\x00\x12;\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32#.silentswarm.fellow.v1.AcknowledgedH\x00\x12\x37\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32$.silentswarm.fellow.v1.SignalFailureH\x00\x42\t\n\x07outcome\"k\n\x08LoadDone\x12\x16\n\x0ering_addresses\x18\x01 \x03(\t\x12\x14\n\x0cweight_bytes\x18\x02 \x01(\x04\x12\x15\n\rfetched_bytes\x18\x03 \x01(\x04\x12\x1a\n\x12kv_tokens_measured\x18\x04 \x01(\r\".\n\x08WireDone\x12\x11\n\tconnected\x18\x01 \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\x02 \x01(\t\"-\n\tProbeDone\x12\x0e\n\x06lap_ms\x18\x01 \x01(\x01\x12\x10\n\x08stage_ms\x18\x02 \x03(\x01\"\x0e\n\x0c\x41\x63knowledged\"\xc4\x01\n\rSignalFailure\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x44\n\x08metadata\x18\x03 \x03(\x0b\x32\x32.silentswarm.fellow.v1.SignalFailure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"N\n\x0eSignalProgress\x12\x11\n\tsignal_id\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x0c\n\x04\x64one\x18\x03 \x01(\x04\x12\r\n\x05total\x18\x04 \x01(\x04\"\x80\x01\n\nStageEvent\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x33\n\x04kind\x18\x02 \x01(\x0e\x32%.silentswarm.fellow.v1.StageEventKind\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x83\x01\n\x0f\x43onnectResponse\x12\x37\n\nregistered\x18\x01 \x01(\x0b\x32!.silentswarm.fellow.v1.RegisteredH\x00\x12/\n\x06signal\x18\x02 \x01(\x0b\x32\x1d.silentswarm.fellow.v1.SignalH\x00\x42\x06\n\x04\x62ody\"\xc4\x01\n\nRegistered\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\x30\n\x08unwanted\x18\x05 \x03(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x17\n\x0fnode_credential\x18\x06 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x07 \x01(\x0c\x12\r\n\x05roots\x18\x08 \x01(\x0c\"\xf5\x02\n\x06Signal\x12\x11\n\tsignal_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x31\n\x04load\x18\x03 \x01(\x0b\x32!.silentswarm.fellow.v1.LoadSignalH\x00\x12\x35\n\x06unload\x18\x04 \x01(\x0b\x32#.silentswarm.fellow.v1.UnloadSignalH\x00\x12\x31\n\x04wire\x18\x05 \x01(\x0b\x32!.silentswarm.fellow.v1.WireSignalH\x00\x12\x33\n\x05probe\x18\x06 \x01(\x0b\x32\".silentswarm.fellow.v1.ProbeSignalH\x00\x12\x31\n\x04stop\x18\x07 \x01(\x0b\x32!.silentswarm.fellow.v1.StopSignalH\x00\x12\x31\n\x04ping\x18\x08 \x01(\x0b\x32!.silentswarm.fellow.v1.PingSignalH\x00\x42\x06\n\x04kindJ\x04\x08\t\x10\x19\"J\n\nLoadSignal\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x0e\n\x06listen\x18\x02 \x01(\x08\"$\n\x0cUnloadSignal\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x92\x02\n\nWireSignal\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12)\n\x05route\x18\x03 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x16\n\x0enext_addresses\x18\x04 \x03(\t\x12\x32\n\x0eprevious_route\x18\x05 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x15\n\rrelay_address\x18\x06 \x01(\t\x12\x16\n\tkv_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12+\n\x04keys\x18\x08 \x01(\x0b\x32\x1d.silentswarm.core.v1.RingKeysB\x0c\n\n_kv_tokens\"#\n\x0bProbeSignal\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x0c\n\nStopSignal\"\x0c\n\nPingSignal*\xb4\x01\n\x0eStageEventKind\x12 \n\x1cSTAGE_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18STAGE_EVENT_KIND_CRASHED\x10\x01\x12\"\n\x1eSTAGE_EVENT_KIND_IDLE_UNLOADED\x10\x02\x12\x1c\n\x18STAGE_EVENT_KIND_EVICTED\x10\x03\x12 \n\x1cSTAGE_EVENT_KIND_LINK_BROKEN\x10\x04\x32p\n\nFellowLink\x12\x62\n\x07\x43onnect\x12%.silentswarm.fellow.v1.ConnectRequest\x1a&.silentswarm.fellow.v1.ConnectResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'silentswarm/fellow/v1/fellow_link.proto\x12\x15silentswarm.fellow.v1\x1a silentswarm/core/v1/access.proto\x1a&silentswarm/core/v1/capabilities.proto\x1a\"silentswarm/core/v1/hardware.proto\x1a\x1esilentswarm/core/v1/link.proto\x1a silentswarm/core/v1/reason.proto\x1a\x1fsilentswarm/core/v1/stage.proto\x1a!silentswarm/core/v1/weights.proto\"\xb0\x02\n\x0e\x43onnectRequest\x12\x33\n\x08register\x18\x01 \x01(\x0b\x32\x1f.silentswarm.fellow.v1.RegisterH\x00\x12\x35\n\theartbeat\x18\x02 \x01(\x0b\x32 .silentswarm.fellow.v1.HeartbeatH\x00\x12\x35\n\x06result\x18\x03 \x01(\x0b\x32#.silentswarm.fellow.v1.SignalResultH\x00\x12\x39\n\x08progress\x18\x04 \x01(\x0b\x32%.silentswarm.fellow.v1.SignalProgressH\x00\x12\x38\n\x0bstage_event\x18\x05 \x01(\x0b\x32!.silentswarm.fellow.v1.StageEventH\x00\x42\x06\n\x04\x62ody\"\x9d\x02\n\x08Register\x12\x10\n\x08identity\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\njoin_token\x18\x03 \x01(\t\x12/\n\x08hardware\x18\x04 \x01(\x0b\x32\x1d.silentswarm.core.v1.Hardware\x12\x37\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32!.silentswarm.core.v1.Capabilities\x12.\n\x04held\x18\x06 \x03(\x0b\x32 .silentswarm.fellow.v1.HeldStage\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x15\n\rprocess_nonce\x18\x08 \x01(\t\x12\x1b\n\x13\x63\x65rtificate_request\x18\t \x01(\x0c\"U\n\tHeldStage\x12\x30\n\x06status\x18\x01 \x01(\x0b\x32 .silentswarm.core.v1.StageStatus\x12\x16\n\x0ering_addresses\x18\x02 \x03(\t\"}\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12,\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1b.silentswarm.core.v1.Device\x12\x30\n\x06stages\x18\x03 \x03(\x0b\x32 .silentswarm.core.v1.StageStatus\"\xb7\x02\n\x0cSignalResult\x12\x11\n\tsignal_id\x18\x01 \x01(\x04\x12/\n\x04load\x18\x02 \x01(\x0b\x32\x1f.silentswarm.fellow.v1.LoadDoneH\x00\x12/\n\x04wire\x18\x03 \x01(\x0b\x32\x1f.silentswarm.fellow.v1.WireDoneH\x00\x12\x31\n\x05probe\x18\x04 \x01(\x0b\x32 .silentswarm.fellow.v1.ProbeDoneH\x00\x12;\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32#.silentswarm.fellow.v1.AcknowledgedH\x00\x12\x37\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32$.silentswarm.fellow.v1.SignalFailureH\x00\x42\t\n\x07outcome\"\xad\x01\n\x08LoadDone\x12\x16\n\x0ering_addresses\x18\x01 \x03(\t\x12\x14\n\x0cweight_bytes\x18\x02 \x01(\x04\x12\x15\n\rfetched_bytes\x18\x03 \x01(\x04\x12\x1a\n\x12kv_tokens_measured\x18\x04 \x01(\r\x12\x14\n\x0cquantization\x18\x05 \x01(\t\x12\r\n\x05notes\x18\x06 \x03(\t\x12\x1b\n\x13\x64\x65vice_weight_bytes\x18\x07 \x03(\x04\".\n\x08WireDone\x12\x11\n\tconnected\x18\x01 \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\x02 \x01(\t\"-\n\tProbeDone\x12\x0e\n\x06lap_ms\x18\x01 \x01(\x01\x12\x10\n\x08stage_ms\x18\x02 \x03(\x01\"\x0e\n\x0c\x41\x63knowledged\"\xc4\x01\n\rSignalFailure\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x44\n\x08metadata\x18\x03 \x03(\x0b\x32\x32.silentswarm.fellow.v1.SignalFailure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"N\n\x0eSignalProgress\x12\x11\n\tsignal_id\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x0c\n\x04\x64one\x18\x03 \x01(\x04\x12\r\n\x05total\x18\x04 \x01(\x04\"\x80\x01\n\nStageEvent\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x33\n\x04kind\x18\x02 \x01(\x0e\x32%.silentswarm.fellow.v1.StageEventKind\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x83\x01\n\x0f\x43onnectResponse\x12\x37\n\nregistered\x18\x01 \x01(\x0b\x32!.silentswarm.fellow.v1.RegisteredH\x00\x12/\n\x06signal\x18\x02 \x01(\x0b\x32\x1d.silentswarm.fellow.v1.SignalH\x00\x42\x06\n\x04\x62ody\"\xc4\x01\n\nRegistered\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\x30\n\x08unwanted\x18\x05 \x03(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x17\n\x0fnode_credential\x18\x06 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x07 \x01(\x0c\x12\r\n\x05roots\x18\x08 \x01(\x0c\"\xe1\x03\n\x06Signal\x12\x11\n\tsignal_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x31\n\x04load\x18\x03 \x01(\x0b\x32!.silentswarm.fellow.v1.LoadSignalH\x00\x12\x35\n\x06unload\x18\x04 \x01(\x0b\x32#.silentswarm.fellow.v1.UnloadSignalH\x00\x12\x31\n\x04wire\x18\x05 \x01(\x0b\x32!.silentswarm.fellow.v1.WireSignalH\x00\x12\x33\n\x05probe\x18\x06 \x01(\x0b\x32\".silentswarm.fellow.v1.ProbeSignalH\x00\x12\x31\n\x04stop\x18\x07 \x01(\x0b\x32!.silentswarm.fellow.v1.StopSignalH\x00\x12\x31\n\x04ping\x18\x08 \x01(\x0b\x32!.silentswarm.fellow.v1.PingSignalH\x00\x12\x33\n\x05purge\x18\x19 \x01(\x0b\x32\".silentswarm.fellow.v1.PurgeSignalH\x00\x12\x35\n\x06update\x18\x1a \x01(\x0b\x32#.silentswarm.fellow.v1.UpdateSignalH\x00\x42\x06\n\x04kindJ\x04\x08\t\x10\x19\"\x7f\n\nLoadSignal\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x0e\n\x06listen\x18\x02 \x01(\x08\x12\x33\n\x0b\x64\x65vice_runs\x18\x03 \x03(\x0b\x32\x1e.silentswarm.core.v1.DeviceRun\"$\n\x0cUnloadSignal\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x92\x02\n\nWireSignal\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12)\n\x05route\x18\x03 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x16\n\x0enext_addresses\x18\x04 \x03(\t\x12\x32\n\x0eprevious_route\x18\x05 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x15\n\rrelay_address\x18\x06 \x01(\t\x12\x16\n\tkv_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12+\n\x04keys\x18\x08 \x01(\x0b\x32\x1d.silentswarm.core.v1.RingKeysB\x0c\n\n_kv_tokens\"#\n\x0bProbeSignal\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x0c\n\nStopSignal\"\x0c\n\nPingSignal\"\r\n\x0bPurgeSignal\"\x0e\n\x0cUpdateSignal*\xb4\x01\n\x0eStageEventKind\x12 \n\x1cSTAGE_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18STAGE_EVENT_KIND_CRASHED\x10\x01\x12\"\n\x1eSTAGE_EVENT_KIND_IDLE_UNLOADED\x10\x02\x12\x1c\n\x18STAGE_EVENT_KIND_EVICTED\x10\x03\x12 \n\x1cSTAGE_EVENT_KIND_LINK_BROKEN\x10\x04\x32p\n\nFellowLink\x12\x62\n\x07\x43onnect\x12%.silentswarm.fellow.v1.ConnectRequest\x1a&.silentswarm.fellow.v1.ConnectResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,52 +42,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNALFAILURE_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_FELLOWLINK'].methods_by_name['Connect']._loaded_options = None
   _globals['_FELLOWLINK'].methods_by_name['Connect']._serialized_options = b'\250\273\030\005'
-  _globals['_STAGEEVENTKIND']._serialized_start=3194
-  _globals['_STAGEEVENTKIND']._serialized_end=3374
-  _globals['_CONNECTREQUEST']._serialized_start=276
-  _globals['_CONNECTREQUEST']._serialized_end=580
-  _globals['_REGISTER']._serialized_start=583
-  _globals['_REGISTER']._serialized_end=868
-  _globals['_HELDSTAGE']._serialized_start=870
-  _globals['_HELDSTAGE']._serialized_end=955
-  _globals['_HEARTBEAT']._serialized_start=957
-  _globals['_HEARTBEAT']._serialized_end=1082
-  _globals['_SIGNALRESULT']._serialized_start=1085
-  _globals['_SIGNALRESULT']._serialized_end=1396
-  _globals['_LOADDONE']._serialized_start=1398
-  _globals['_LOADDONE']._serialized_end=1505
-  _globals['_WIREDONE']._serialized_start=1507
-  _globals['_WIREDONE']._serialized_end=1553
-  _globals['_PROBEDONE']._serialized_start=1555
-  _globals['_PROBEDONE']._serialized_end=1600
-  _globals['_ACKNOWLEDGED']._serialized_start=1602
-  _globals['_ACKNOWLEDGED']._serialized_end=1616
-  _globals['_SIGNALFAILURE']._serialized_start=1619
-  _globals['_SIGNALFAILURE']._serialized_end=1815
-  _globals['_SIGNALFAILURE_METADATAENTRY']._serialized_start=1768
-  _globals['_SIGNALFAILURE_METADATAENTRY']._serialized_end=1815
-  _globals['_SIGNALPROGRESS']._serialized_start=1817
-  _globals['_SIGNALPROGRESS']._serialized_end=1895
-  _globals['_STAGEEVENT']._serialized_start=1898
-  _globals['_STAGEEVENT']._serialized_end=2026
-  _globals['_CONNECTRESPONSE']._serialized_start=2029
-  _globals['_CONNECTRESPONSE']._serialized_end=2160
-  _globals['_REGISTERED']._serialized_start=2163
-  _globals['_REGISTERED']._serialized_end=2359
-  _globals['_SIGNAL']._serialized_start=2362
-  _globals['_SIGNAL']._serialized_end=2735
-  _globals['_LOADSIGNAL']._serialized_start=2737
-  _globals['_LOADSIGNAL']._serialized_end=2811
-  _globals['_UNLOADSIGNAL']._serialized_start=2813
-  _globals['_UNLOADSIGNAL']._serialized_end=2849
-  _globals['_WIRESIGNAL']._serialized_start=2852
-  _globals['_WIRESIGNAL']._serialized_end=3126
-  _globals['_PROBESIGNAL']._serialized_start=3128
-  _globals['_PROBESIGNAL']._serialized_end=3163
-  _globals['_STOPSIGNAL']._serialized_start=3165
-  _globals['_STOPSIGNAL']._serialized_end=3177
-  _globals['_PINGSIGNAL']._serialized_start=3179
-  _globals['_PINGSIGNAL']._serialized_end=3191
-  _globals['_FELLOWLINK']._serialized_start=3376
-  _globals['_FELLOWLINK']._serialized_end=3488
+  _globals['_STAGEEVENTKIND']._serialized_start=3488
+  _globals['_STAGEEVENTKIND']._serialized_end=3668
+  _globals['_CONNECTREQUEST']._serialized_start=311
+  _globals['_CONNECTREQUEST']._serialized_end=615
+  _globals['_REGISTER']._serialized_start=618
+  _globals['_REGISTER']._serialized_end=903
+  _globals['_HELDSTAGE']._serialized_start=905
+  _globals['_HELDSTAGE']._serialized_end=990
+  _globals['_HEARTBEAT']._serialized_start=992
+  _globals['_HEARTBEAT']._serialized_end=1117
+  _globals['_SIGNALRESULT']._serialized_start=1120
+  _globals['_SIGNALRESULT']._serialized_end=1431
+  _globals['_LOADDONE']._serialized_start=1434
+  _globals['_LOADDONE']._serialized_end=1607
+  _globals['_WIREDONE']._serialized_start=1609
+  _globals['_WIREDONE']._serialized_end=1655
+  _globals['_PROBEDONE']._serialized_start=1657
+  _globals['_PROBEDONE']._serialized_end=1702
+  _globals['_ACKNOWLEDGED']._serialized_start=1704
+  _globals['_ACKNOWLEDGED']._serialized_end=1718
+  _globals['_SIGNALFAILURE']._serialized_start=1721
+  _globals['_SIGNALFAILURE']._serialized_end=1917
+  _globals['_SIGNALFAILURE_METADATAENTRY']._serialized_start=1870
+  _globals['_SIGNALFAILURE_METADATAENTRY']._serialized_end=1917
+  _globals['_SIGNALPROGRESS']._serialized_start=1919
+  _globals['_SIGNALPROGRESS']._serialized_end=1997
+  _globals['_STAGEEVENT']._serialized_start=2000
+  _globals['_STAGEEVENT']._serialized_end=2128
+  _globals['_CONNECTRESPONSE']._serialized_start=2131
+  _globals['_CONNECTRESPONSE']._serialized_end=2262
+  _globals['_REGISTERED']._serialized_start=2265
+  _globals['_REGISTERED']._serialized_end=2461
+  _globals['_SIGNAL']._serialized_start=2464
+  _globals['_SIGNAL']._serialized_end=2945
+  _globals['_LOADSIGNAL']._serialized_start=2947
+  _globals['_LOADSIGNAL']._serialized_end=3074
+  _globals['_UNLOADSIGNAL']._serialized_start=3076
+  _globals['_UNLOADSIGNAL']._serialized_end=3112
+  _globals['_WIRESIGNAL']._serialized_start=3115
+  _globals['_WIRESIGNAL']._serialized_end=3389
+  _globals['_PROBESIGNAL']._serialized_start=3391
+  _globals['_PROBESIGNAL']._serialized_end=3426
+  _globals['_STOPSIGNAL']._serialized_start=3428
+  _globals['_STOPSIGNAL']._serialized_end=3440
+  _globals['_PINGSIGNAL']._serialized_start=3442
+  _globals['_PINGSIGNAL']._serialized_end=3454
+  _globals['_PURGESIGNAL']._serialized_start=3456
+  _globals['_PURGESIGNAL']._serialized_end=3469
+  _globals['_UPDATESIGNAL']._serialized_start=3471
+  _globals['_UPDATESIGNAL']._serialized_end=3485
+  _globals['_FELLOWLINK']._serialized_start=3670
+  _globals['_FELLOWLINK']._serialized_end=3782
 # @@protoc_insertion_point(module_scope)

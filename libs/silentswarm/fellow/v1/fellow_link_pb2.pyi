@@ -4,6 +4,7 @@ from silentswarm.core.v1 import hardware_pb2 as _hardware_pb2
 from silentswarm.core.v1 import link_pb2 as _link_pb2
 from silentswarm.core.v1 import reason_pb2 as _reason_pb2
 from silentswarm.core.v1 import stage_pb2 as _stage_pb2
+from silentswarm.core.v1 import weights_pb2 as _weights_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -97,16 +98,22 @@ class SignalResult(_message.Message):
     def __init__(self, signal_id: _Optional[int] = ..., load: _Optional[_Union[LoadDone, _Mapping]] = ..., wire: _Optional[_Union[WireDone, _Mapping]] = ..., probe: _Optional[_Union[ProbeDone, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., failure: _Optional[_Union[SignalFailure, _Mapping]] = ...) -> None: ...
 
 class LoadDone(_message.Message):
-    __slots__ = ("ring_addresses", "weight_bytes", "fetched_bytes", "kv_tokens_measured")
+    __slots__ = ("ring_addresses", "weight_bytes", "fetched_bytes", "kv_tokens_measured", "quantization", "notes", "device_weight_bytes")
     RING_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ring_addresses: _containers.RepeatedScalarFieldContainer[str]
     weight_bytes: int
     fetched_bytes: int
     kv_tokens_measured: int
-    def __init__(self, ring_addresses: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ...) -> None: ...
+    quantization: str
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    device_weight_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ring_addresses: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., quantization: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., device_weight_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WireDone(_message.Message):
     __slots__ = ("connected", "failure")
@@ -196,7 +203,7 @@ class Registered(_message.Message):
     def __init__(self, fellow_id: _Optional[str] = ..., name: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., unwanted: _Optional[_Iterable[_Union[_stage_pb2.StageSpec, _Mapping]]] = ..., node_credential: _Optional[str] = ..., certificate: _Optional[bytes] = ..., roots: _Optional[bytes] = ...) -> None: ...
 
 class Signal(_message.Message):
-    __slots__ = ("signal_id", "timeout_ms", "load", "unload", "wire", "probe", "stop", "ping")
+    __slots__ = ("signal_id", "timeout_ms", "load", "unload", "wire", "probe", "stop", "ping", "purge", "update")
     SIGNAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +212,8 @@ class Signal(_message.Message):
     PROBE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    PURGE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     signal_id: int
     timeout_ms: int
     load: LoadSignal
@@ -213,15 +222,19 @@ class Signal(_message.Message):
     probe: ProbeSignal
     stop: StopSignal
     ping: PingSignal
-    def __init__(self, signal_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., load: _Optional[_Union[LoadSignal, _Mapping]] = ..., unload: _Optional[_Union[UnloadSignal, _Mapping]] = ..., wire: _Optional[_Union[WireSignal, _Mapping]] = ..., probe: _Optional[_Union[ProbeSignal, _Mapping]] = ..., stop: _Optional[_Union[StopSignal, _Mapping]] = ..., ping: _Optional[_Union[PingSignal, _Mapping]] = ...) -> None: ...
+    purge: PurgeSignal
+    update: UpdateSignal
+    def __init__(self, signal_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., load: _Optional[_Union[LoadSignal, _Mapping]] = ..., unload: _Optional[_Union[UnloadSignal, _Mapping]] = ..., wire: _Optional[_Union[WireSignal, _Mapping]] = ..., probe: _Optional[_Union[ProbeSignal, _Mapping]] = ..., stop: _Optional[_Union[StopSignal, _Mapping]] = ..., ping: _Optional[_Union[PingSignal, _Mapping]] = ..., purge: _Optional[_Union[PurgeSignal, _Mapping]] = ..., update: _Optional[_Union[UpdateSignal, _Mapping]] = ...) -> None: ...
 
 class LoadSignal(_message.Message):
-    __slots__ = ("spec", "listen")
+    __slots__ = ("spec", "listen", "device_runs")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     LISTEN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_RUNS_FIELD_NUMBER: _ClassVar[int]
     spec: _stage_pb2.StageSpec
     listen: bool
-    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., listen: _Optional[bool] = ...) -> None: ...
+    device_runs: _containers.RepeatedCompositeFieldContainer[_weights_pb2.DeviceRun]
+    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., listen: _Optional[bool] = ..., device_runs: _Optional[_Iterable[_Union[_weights_pb2.DeviceRun, _Mapping]]] = ...) -> None: ...
 
 class UnloadSignal(_message.Message):
     __slots__ = ("placement_id",)
@@ -260,5 +273,13 @@ class StopSignal(_message.Message):
     def __init__(self) -> None: ...
 
 class PingSignal(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PurgeSignal(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UpdateSignal(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -94,3 +94,23 @@ class ReleaseFellowRequest(_message.Message):
 class ReleaseFellowResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class PurgeFellowRequest(_message.Message):
+    __slots__ = ("fellow_id",)
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    fellow_id: str
+    def __init__(self, fellow_id: _Optional[str] = ...) -> None: ...
+
+class PurgeFellowResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UpdateFellowRequest(_message.Message):
+    __slots__ = ("fellow_id",)
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    fellow_id: str
+    def __init__(self, fellow_id: _Optional[str] = ...) -> None: ...
+
+class UpdateFellowResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

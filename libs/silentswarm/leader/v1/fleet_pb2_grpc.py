@@ -60,6 +60,16 @@ class FleetStub:
                 request_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.ReleaseFellowRequest.SerializeToString,
                 response_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.ReleaseFellowResponse.FromString,
                 _registered_method=True)
+        self.PurgeFellow = channel.unary_unary(
+                '/silentswarm.leader.v1.Fleet/PurgeFellow',
+                request_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.PurgeFellowRequest.SerializeToString,
+                response_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.PurgeFellowResponse.FromString,
+                _registered_method=True)
+        self.UpdateFellow = channel.unary_unary(
+                '/silentswarm.leader.v1.Fleet/UpdateFellow',
+                request_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowRequest.SerializeToString,
+                response_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServicer:
@@ -101,6 +111,21 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PurgeFellow(self, request, context):
+        """Sends PURGE: ends every stage of a fellow and empties its model cache. CAPABILITY_MISSING when it does not declare
+        maintenance. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFellow(self, request, context):
+        """Sends UPDATE: ends every stage of a fellow and starts its program anew, as it lies on its disk now. Likewise.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +153,16 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.ReleaseFellow,
                     request_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.ReleaseFellowRequest.FromString,
                     response_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.ReleaseFellowResponse.SerializeToString,
+            ),
+            'PurgeFellow': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeFellow,
+                    request_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.PurgeFellowRequest.FromString,
+                    response_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.PurgeFellowResponse.SerializeToString,
+            ),
+            'UpdateFellow': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFellow,
+                    request_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowRequest.FromString,
+                    response_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +301,60 @@ class Fleet:
             '/silentswarm.leader.v1.Fleet/ReleaseFellow',
             silentswarm_dot_leader_dot_v1_dot_fleet__pb2.ReleaseFellowRequest.SerializeToString,
             silentswarm_dot_leader_dot_v1_dot_fleet__pb2.ReleaseFellowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeFellow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/silentswarm.leader.v1.Fleet/PurgeFellow',
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.PurgeFellowRequest.SerializeToString,
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.PurgeFellowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFellow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/silentswarm.leader.v1.Fleet/UpdateFellow',
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowRequest.SerializeToString,
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowResponse.FromString,
             options,
             channel_credentials,
             insecure,

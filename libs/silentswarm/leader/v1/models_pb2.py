@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from silentswarm.core.v1 import access_pb2 as silentswarm_dot_core_dot_v1_dot_access__pb2
+from silentswarm.core.v1 import weights_pb2 as silentswarm_dot_core_dot_v1_dot_weights__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/leader/v1/models.proto\x12\x15silentswarm.leader.v1\x1a\x1cgoogle/api/annotations.proto\x1a silentswarm/core/v1/access.proto\"\x13\n\x11ListModelsRequest\"B\n\x12ListModelsResponse\x12,\n\x06models\x18\x01 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Model\"#\n\x0fGetModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\xcf\x01\n\x05Model\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nmodel_type\x18\x02 \x01(\t\x12\x13\n\x0blayer_count\x18\x03 \x01(\r\x12\x17\n\x0fparameter_count\x18\x04 \x01(\x04\x12\x14\n\x0cweight_bytes\x18\x05 \x01(\x04\x12\x1a\n\x12\x63ontext_tokens_max\x18\x06 \x01(\r\x12\x11\n\tcreated_s\x18\x07 \x01(\x03\x12\x0e\n\x06source\x18\x08 \x01(\t\x12\x0e\n\x06\x62roken\x18\t \x01(\t\x12\r\n\x05state\x18\n \x01(\t\"H\n\x12ImportModelRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\"\x85\x01\n\x10ImportModelEvent\x12\x39\n\x08progress\x18\x01 \x01(\x0b\x32%.silentswarm.leader.v1.ImportProgressH\x00\x12-\n\x05model\x18\x02 \x01(\x0b\x32\x1c.silentswarm.leader.v1.ModelH\x00\x42\x07\n\x05\x65vent\";\n\x0eImportProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x32\x8f\x03\n\x06Models\x12}\n\nListModels\x12(.silentswarm.leader.v1.ListModelsRequest\x1a).silentswarm.leader.v1.ListModelsResponse\"\x1a\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/models\x12z\n\x08GetModel\x12&.silentswarm.leader.v1.GetModelRequest\x1a\x1c.silentswarm.leader.v1.Model\"(\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/models/{model_id=**}\x12\x89\x01\n\x0bImportModel\x12).silentswarm.leader.v1.ImportModelRequest\x1a\'.silentswarm.leader.v1.ImportModelEvent\"$\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1a\"\x15/api/v1/models:import:\x01*0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/leader/v1/models.proto\x12\x15silentswarm.leader.v1\x1a\x1cgoogle/api/annotations.proto\x1a silentswarm/core/v1/access.proto\x1a!silentswarm/core/v1/weights.proto\"\x13\n\x11ListModelsRequest\"B\n\x12ListModelsResponse\x12,\n\x06models\x18\x01 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Model\"#\n\x0fGetModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\x96\x03\n\x05Model\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nmodel_type\x18\x02 \x01(\t\x12\x13\n\x0blayer_count\x18\x03 \x01(\r\x12\x17\n\x0fparameter_count\x18\x04 \x01(\x04\x12\x14\n\x0cweight_bytes\x18\x05 \x01(\x04\x12\x1a\n\x12\x63ontext_tokens_max\x18\x06 \x01(\r\x12\x11\n\tcreated_s\x18\x07 \x01(\x03\x12\x0e\n\x06source\x18\x08 \x01(\t\x12\x0e\n\x06\x62roken\x18\t \x01(\t\x12\r\n\x05state\x18\n \x01(\t\x12\x37\n\x0cquantization\x18\x0b \x01(\x0b\x32!.silentswarm.core.v1.Quantization\x12\x33\n\x05split\x18\x0c \x01(\x0b\x32$.silentswarm.leader.v1.TrainingSplit\x12/\n\x07\x61\x64\x61pter\x18\r \x01(\x0b\x32\x1e.silentswarm.leader.v1.Adapter\x12\x10\n\x08\x61\x64\x61pters\x18\x0e \x03(\t\x12\x14\n\x0cweights_from\x18\x0f \x01(\t\"d\n\rTrainingSplit\x12\x13\n\x0bstage_count\x18\x01 \x01(\r\x12\x10\n\x08recorded\x18\x02 \x01(\x08\x12,\n\x06shards\x18\x03 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Shard\"Y\n\x05Shard\x12\x13\n\x0blayer_start\x18\x01 \x01(\r\x12\x12\n\nlayer_stop\x18\x02 \x01(\r\x12\x14\n\x0cweight_bytes\x18\x03 \x01(\x04\x12\x11\n\tcodec_out\x18\x04 \x01(\t\"?\n\x07\x41\x64\x61pter\x12\x15\n\rbase_model_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x0f\n\x07targets\x18\x03 \x03(\t\"u\n\x12ImportModelRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x15\n\rbase_model_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62y_reference\x18\x05 \x01(\x08\"\x85\x01\n\x10ImportModelEvent\x12\x39\n\x08progress\x18\x01 \x01(\x0b\x32%.silentswarm.leader.v1.ImportProgressH\x00\x12-\n\x05model\x18\x02 \x01(\x0b\x32\x1c.silentswarm.leader.v1.ModelH\x00\x42\x07\n\x05\x65vent\";\n\x0eImportProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x32\x8f\x03\n\x06Models\x12}\n\nListModels\x12(.silentswarm.leader.v1.ListModelsRequest\x1a).silentswarm.leader.v1.ListModelsResponse\"\x1a\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/models\x12z\n\x08GetModel\x12&.silentswarm.leader.v1.GetModelRequest\x1a\x1c.silentswarm.leader.v1.Model\"(\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/models/{model_id=**}\x12\x89\x01\n\x0bImportModel\x12).silentswarm.leader.v1.ImportModelRequest\x1a\'.silentswarm.leader.v1.ImportModelEvent\"$\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1a\"\x15/api/v1/models:import:\x01*0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,20 +40,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELS'].methods_by_name['GetModel']._serialized_options = b'\250\273\030\002\202\323\344\223\002\036\022\034/api/v1/models/{model_id=**}'
   _globals['_MODELS'].methods_by_name['ImportModel']._loaded_options = None
   _globals['_MODELS'].methods_by_name['ImportModel']._serialized_options = b'\250\273\030\004\202\323\344\223\002\032\"\025/api/v1/models:import:\001*'
-  _globals['_LISTMODELSREQUEST']._serialized_start=125
-  _globals['_LISTMODELSREQUEST']._serialized_end=144
-  _globals['_LISTMODELSRESPONSE']._serialized_start=146
-  _globals['_LISTMODELSRESPONSE']._serialized_end=212
-  _globals['_GETMODELREQUEST']._serialized_start=214
-  _globals['_GETMODELREQUEST']._serialized_end=249
-  _globals['_MODEL']._serialized_start=252
-  _globals['_MODEL']._serialized_end=459
-  _globals['_IMPORTMODELREQUEST']._serialized_start=461
-  _globals['_IMPORTMODELREQUEST']._serialized_end=533
-  _globals['_IMPORTMODELEVENT']._serialized_start=536
-  _globals['_IMPORTMODELEVENT']._serialized_end=669
-  _globals['_IMPORTPROGRESS']._serialized_start=671
-  _globals['_IMPORTPROGRESS']._serialized_end=730
-  _globals['_MODELS']._serialized_start=733
-  _globals['_MODELS']._serialized_end=1132
+  _globals['_LISTMODELSREQUEST']._serialized_start=160
+  _globals['_LISTMODELSREQUEST']._serialized_end=179
+  _globals['_LISTMODELSRESPONSE']._serialized_start=181
+  _globals['_LISTMODELSRESPONSE']._serialized_end=247
+  _globals['_GETMODELREQUEST']._serialized_start=249
+  _globals['_GETMODELREQUEST']._serialized_end=284
+  _globals['_MODEL']._serialized_start=287
+  _globals['_MODEL']._serialized_end=693
+  _globals['_TRAININGSPLIT']._serialized_start=695
+  _globals['_TRAININGSPLIT']._serialized_end=795
+  _globals['_SHARD']._serialized_start=797
+  _globals['_SHARD']._serialized_end=886
+  _globals['_ADAPTER']._serialized_start=888
+  _globals['_ADAPTER']._serialized_end=951
+  _globals['_IMPORTMODELREQUEST']._serialized_start=953
+  _globals['_IMPORTMODELREQUEST']._serialized_end=1070
+  _globals['_IMPORTMODELEVENT']._serialized_start=1073
+  _globals['_IMPORTMODELEVENT']._serialized_end=1206
+  _globals['_IMPORTPROGRESS']._serialized_start=1208
+  _globals['_IMPORTPROGRESS']._serialized_end=1267
+  _globals['_MODELS']._serialized_start=1270
+  _globals['_MODELS']._serialized_end=1669
 # @@protoc_insertion_point(module_scope)

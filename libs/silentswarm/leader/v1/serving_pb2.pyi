@@ -1,6 +1,7 @@
 from google.api import annotations_pb2 as _annotations_pb2
 from silentswarm.core.v1 import access_pb2 as _access_pb2
 from silentswarm.core.v1 import stage_pb2 as _stage_pb2
+from silentswarm.core.v1 import weights_pb2 as _weights_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -32,18 +33,24 @@ PLACEMENT_STATE_UNLOADED: PlacementState
 PLACEMENT_STATE_RECOVERING: PlacementState
 
 class LoadModelRequest(_message.Message):
-    __slots__ = ("model_id", "num_stages", "fellow_ids", "transport", "context_tokens")
+    __slots__ = ("model_id", "num_stages", "fellow_ids", "transport", "context_tokens", "quantization", "adapters", "codec")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
     FELLOW_IDS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     num_stages: int
     fellow_ids: _containers.RepeatedScalarFieldContainer[str]
     transport: _stage_pb2.Transport
     context_tokens: int
-    def __init__(self, model_id: _Optional[str] = ..., num_stages: _Optional[int] = ..., fellow_ids: _Optional[_Iterable[str]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., context_tokens: _Optional[int] = ...) -> None: ...
+    quantization: _weights_pb2.Quantization
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    codec: str
+    def __init__(self, model_id: _Optional[str] = ..., num_stages: _Optional[int] = ..., fellow_ids: _Optional[_Iterable[str]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., context_tokens: _Optional[int] = ..., quantization: _Optional[_Union[_weights_pb2.Quantization, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., codec: _Optional[str] = ...) -> None: ...
 
 class UnloadModelRequest(_message.Message):
     __slots__ = ("model_id",)
@@ -162,7 +169,7 @@ class WatchModelRequest(_message.Message):
     def __init__(self, model_id: _Optional[str] = ...) -> None: ...
 
 class ModelStatus(_message.Message):
-    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes", "batch_max")
+    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes", "batch_max", "quantization", "adapters", "predicted_tokens_per_s", "dtype")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +184,10 @@ class ModelStatus(_message.Message):
     PROBE_LAP_MS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     BATCH_MAX_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     state: PlacementState
     reason: str
@@ -191,10 +202,14 @@ class ModelStatus(_message.Message):
     probe_lap_ms: float
     notes: _containers.RepeatedScalarFieldContainer[str]
     batch_max: int
-    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., batch_max: _Optional[int] = ...) -> None: ...
+    quantization: str
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    predicted_tokens_per_s: float
+    dtype: str
+    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., batch_max: _Optional[int] = ..., quantization: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., predicted_tokens_per_s: _Optional[float] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class StagePlacement(_message.Message):
-    __slots__ = ("stage_index", "fellow_id", "fellow_name", "layer_start", "layer_stop", "weight_bytes", "kv_bytes", "working_bytes", "free_bytes", "route", "state", "step", "done", "total", "live", "fetched_bytes")
+    __slots__ = ("stage_index", "fellow_id", "fellow_name", "layer_start", "layer_stop", "weight_bytes", "kv_bytes", "working_bytes", "free_bytes", "route", "state", "step", "done", "total", "live", "fetched_bytes", "devices", "weight_bytes_measured", "quantization", "codec_out", "predicted_ms")
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
     FELLOW_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +226,11 @@ class StagePlacement(_message.Message):
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    CODEC_OUT_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_MS_FIELD_NUMBER: _ClassVar[int]
     stage_index: int
     fellow_id: str
     fellow_name: str
@@ -227,7 +247,12 @@ class StagePlacement(_message.Message):
     total: int
     live: _stage_pb2.StageStatus
     fetched_bytes: int
-    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., working_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., state: _Optional[str] = ..., step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., live: _Optional[_Union[_stage_pb2.StageStatus, _Mapping]] = ..., fetched_bytes: _Optional[int] = ...) -> None: ...
+    devices: _containers.RepeatedCompositeFieldContainer[_weights_pb2.DeviceRun]
+    weight_bytes_measured: int
+    quantization: str
+    codec_out: str
+    predicted_ms: float
+    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., working_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., state: _Optional[str] = ..., step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., live: _Optional[_Union[_stage_pb2.StageStatus, _Mapping]] = ..., fetched_bytes: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[_weights_pb2.DeviceRun, _Mapping]]] = ..., weight_bytes_measured: _Optional[int] = ..., quantization: _Optional[str] = ..., codec_out: _Optional[str] = ..., predicted_ms: _Optional[float] = ...) -> None: ...
 
 class ListServingRequest(_message.Message):
     __slots__ = ()

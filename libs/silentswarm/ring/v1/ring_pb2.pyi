@@ -76,7 +76,7 @@ class Frame(_message.Message):
     def __init__(self, session: _Optional[int] = ..., pos: _Optional[int] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., sampled: _Optional[_Union[Sampled, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ...) -> None: ...
 
 class Hidden(_message.Message):
-    __slots__ = ("hidden", "sampling", "sample", "probe", "hold", "reserved_tokens", "allowed", "prompt_ids")
+    __slots__ = ("hidden", "sampling", "sample", "probe", "hold", "reserved_tokens", "allowed", "prompt_ids", "coded", "adapter")
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,8 @@ class Hidden(_message.Message):
     RESERVED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
+    CODED_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     hidden: _tensor_pb2.Tensor
     sampling: _generation_pb2.Sampling
     sample: bool
@@ -93,7 +95,9 @@ class Hidden(_message.Message):
     reserved_tokens: int
     allowed: _token_set_pb2.TokenSet
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., reserved_tokens: _Optional[int] = ..., allowed: _Optional[_Union[_token_set_pb2.TokenSet, _Mapping]] = ..., prompt_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    coded: _tensor_pb2.CodedTensor
+    adapter: str
+    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., reserved_tokens: _Optional[int] = ..., allowed: _Optional[_Union[_token_set_pb2.TokenSet, _Mapping]] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., coded: _Optional[_Union[_tensor_pb2.CodedTensor, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("ids", "until_pos")

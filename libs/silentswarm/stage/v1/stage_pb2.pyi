@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LoadRequest(_message.Message):
-    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host", "attention", "tls_dir")
+    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host", "attention", "tls_dir", "adapters", "device_layers", "lora", "fourbit_rows", "fourbit_float32")
     class TensorFilesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,11 @@ class LoadRequest(_message.Message):
     RING_BIND_HOST_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_FIELD_NUMBER: _ClassVar[int]
     TLS_DIR_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    LORA_FIELD_NUMBER: _ClassVar[int]
+    FOURBIT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    FOURBIT_FLOAT32_FIELD_NUMBER: _ClassVar[int]
     spec: _stage_pb2.StageSpec
     model_dir: str
     tensor_files: _containers.ScalarMap[str, str]
@@ -37,7 +42,39 @@ class LoadRequest(_message.Message):
     ring_bind_host: str
     attention: str
     tls_dir: str
-    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ..., attention: _Optional[str] = ..., tls_dir: _Optional[str] = ...) -> None: ...
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterFiles]
+    device_layers: _containers.RepeatedCompositeFieldContainer[DeviceLayers]
+    lora: str
+    fourbit_rows: str
+    fourbit_float32: str
+    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ..., attention: _Optional[str] = ..., tls_dir: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[AdapterFiles, _Mapping]]] = ..., device_layers: _Optional[_Iterable[_Union[DeviceLayers, _Mapping]]] = ..., lora: _Optional[str] = ..., fourbit_rows: _Optional[str] = ..., fourbit_float32: _Optional[str] = ...) -> None: ...
+
+class AdapterFiles(_message.Message):
+    __slots__ = ("model_id", "model_dir", "tensor_files")
+    class TensorFilesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIR_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FILES_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    model_dir: str
+    tensor_files: _containers.ScalarMap[str, str]
+    def __init__(self, model_id: _Optional[str] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class DeviceLayers(_message.Message):
+    __slots__ = ("device", "layer_start", "layer_stop")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    LAYER_START_FIELD_NUMBER: _ClassVar[int]
+    LAYER_STOP_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    layer_start: int
+    layer_stop: int
+    def __init__(self, device: _Optional[str] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ...) -> None: ...
 
 class LoadEvent(_message.Message):
     __slots__ = ("progress", "loaded")
@@ -58,18 +95,24 @@ class LoadProgress(_message.Message):
     def __init__(self, step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("ring_port", "weight_bytes", "kv_bytes_per_token", "kv_tokens_measured", "memory_peak_bytes")
+    __slots__ = ("ring_port", "weight_bytes", "kv_bytes_per_token", "kv_tokens_measured", "memory_peak_bytes", "quantization", "notes", "device_weight_bytes")
     RING_PORT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     KV_BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_MEASURED_FIELD_NUMBER: _ClassVar[int]
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ring_port: int
     weight_bytes: int
     kv_bytes_per_token: int
     kv_tokens_measured: int
     memory_peak_bytes: int
-    def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ...) -> None: ...
+    quantization: str
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    device_weight_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., device_weight_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WireRequest(_message.Message):
     __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens", "keys", "relay_trust")

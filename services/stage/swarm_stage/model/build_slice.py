@@ -1,6 +1,6 @@
 """From files to the part of a model that one stage runs, in the leanest form its family has. Runs nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from swarm_core.errors import ServableCorrupt
 from swarm_core.slices import LayerRange
 
 from swarm_stage.model.families import check_servable, context_tokens_max
+from swarm_stage.model.holding import AdapterSource, Holding
 from swarm_stage.model.lean_slice import LeanSlice, is_lean
 from swarm_stage.model.skeleton import empty_decoder, fill_computed_buffers
 from swarm_stage.model.slice_config import slice_config, whole_config
@@ -20,20 +21,21 @@ def build_slice(
     config: dict[str, Any],
     layers: LayerRange,
     tensor_files: Mapping[str, str | Path],
-    dtype: str,
-    device: str,
+    holding: Holding,
     on_progress: Callable[[int, int], None],
-    attention: str = "auto",
+    adapters: Sequence[AdapterSource] = (),
+    inner_codecs: Mapping[int, str] = {},
 ) -> SliceModel:
     """Build the part of a model that one stage runs.
 
     config: the parsed config.json. tensor_files: name in the checkpoint -> safetensors file holding it alone under
-    key "tensor". dtype: "F32", "BF16" or "F16", what weights are cast to and computed in. device: "cpu", "cuda:0".
-    on_progress gets bytes done and in all. attention: "auto" or "grouped" share each key/value head among its queries
-    in decode steps, "sdpa" leaves that to torch; what transformers' own forward runs decides for itself.
+    key "tensor". on_progress gets bytes done and in all. attention: "auto" or "grouped" share each key/value head among
+    its queries in decode steps, "sdpa" leaves that to torch; what transformers' own forward runs decides for itself.
+    adapters: in the order all stages share. inner_codecs: layer -> how training coded what enters it, inside the slice.
     Memory peaks near the slice plus its largest tensor.
     Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing.
     """
+    dtype, device, attention = holding.dtype, holding.device, holding.attention
     if dtype not in DTYPES:
         raise ServableCorrupt(f"weights cannot be computed in {dtype!r}; one of {', '.join(DTYPES)}", dtype=dtype)
     if layers.layer_stop - layers.layer_start > len(tensor_files):

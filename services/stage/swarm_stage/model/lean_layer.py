@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from swarm_stage.model.product import Product
+from swarm_stage.model.product import Chosen
+from swarm_stage.model.product_of import ProductOf, product_of
 
 
 class LeanLayer:
@@ -21,7 +21,7 @@ class LeanLayer:
     q, k and v and one for gate and up instead of five (docs/measurements/2026-11-first-ring.md).
     """
 
-    def __init__(self, layer: Any, is_grouped: bool) -> None:
+    def __init__(self, layer: Any, is_grouped: bool, make: ProductOf = product_of) -> None:
         """is_grouped: the queries of one kv head are rows of one product; else attention takes each head alone."""
         self._is_grouped = is_grouped
         attention, mlp = layer.self_attn, layer.mlp
@@ -30,24 +30,22 @@ class LeanLayer:
         self.query_heads = attention.q_proj.out_features // self.head_dim
         self.kv_heads = attention.k_proj.out_features // self.head_dim
         self.scaling: float = attention.scaling
-        self._qkv = Product([projection.weight.data for projection in projections], _joined_bias(projections))
-        self._out = Product([attention.o_proj.weight.data], _bias(attention.o_proj))
-        self._gate_up = Product(
-            [mlp.gate_proj.weight.data, mlp.up_proj.weight.data], _joined_bias((mlp.gate_proj, mlp.up_proj))
-        )
-        self._down = Product([mlp.down_proj.weight.data], _bias(mlp.down_proj))
+        self._qkv = make(projections)
+        self._out = make([attention.o_proj])
+        self._gate_up = make([mlp.gate_proj, mlp.up_proj])
+        self._down = make([mlp.down_proj])
         self._activation: Callable[[torch.Tensor], torch.Tensor] = mlp.act_fn
         self._attention_norm, self._eps = layer.input_layernorm.weight.data, layer.input_layernorm.variance_epsilon
         self._mlp_norm = layer.post_attention_layernorm.weight.data
         self._qk_norm = _joined_qk_norm(attention, self.query_heads, self.kv_heads)
 
     def project(
-        self, hidden_ND: torch.Tensor, cos_N1E: torch.Tensor, sin_N1E: torch.Tensor
+        self, hidden_ND: torch.Tensor, cos_N1E: torch.Tensor, sin_N1E: torch.Tensor, chosen: Chosen = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """q_NHE, k_NKE (both rotated) and v_NKE. sin is signed: its first half negated."""
         rows = hidden_ND.shape[0]
         normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._attention_norm, self._eps)
-        qkv = self._qkv(normed_ND).view(rows, -1, self.head_dim)
+        qkv = self._qkv(normed_ND, chosen).view(rows, -1, self.head_dim)
         qk = qkv[:, : self.query_heads + self.kv_heads]
         if self._qk_norm is not None:
             qk = F.rms_norm(qk, qk.shape[-1:], None, self._eps) * self._qk_norm
@@ -81,21 +79,12 @@ class LeanLayer:
         )
         return out_1HNE[0].transpose(0, 1).reshape(q_NHE.shape[0], -1)
 
-    def finish(self, hidden_ND: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def finish(self, hidden_ND: torch.Tensor, attended: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
         """What the layer makes of its input and its attention, hidden_ND."""
-        hidden_ND = self._out.added_to(hidden_ND, attended)
+        hidden_ND = self._out.added_to(hidden_ND, attended, chosen)
         normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._mlp_norm, self._eps)
-        gate, up = self._gate_up(normed_ND).chunk(2, dim=-1)
-        return self._down.added_to(hidden_ND, self._activation(gate) * up)
-
-
-def _bias(linear: nn.Linear) -> torch.Tensor | None:
-    return None if linear.bias is None else linear.bias.data
-
-
-def _joined_bias(linears: tuple[nn.Linear, ...]) -> torch.Tensor | None:
-    biases = [linear.bias.data for linear in linears if linear.bias is not None]
-    return torch.cat(biases) if biases else None
+        gate, up = self._gate_up(normed_ND, chosen).chunk(2, dim=-1)
+        return self._down.added_to(hidden_ND, self._activation(gate) * up, chosen)
 
 
 def _joined_qk_norm(attention: Any, query_heads: int, kv_heads: int) -> torch.Tensor | None:

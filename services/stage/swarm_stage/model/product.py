@@ -4,14 +4,28 @@ Shapes: N rows, I inputs, O outputs.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
 from swarm_stage.model.blas import Multiplier
 from swarm_stage.model.weight_memory import empty_weight
 
+# An adapter a row, as its session chose: 0 is the base, else the place in the stage's order, from 1. None: all base.
+Chosen = Sequence[int] | None
 
-class Product:
+
+class Product(Protocol):
+    """Linear layers that share their input, as one: x -> x W^T + b, however the weights are held."""
+
+    def __call__(self, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
+        """[N, O]. chosen: an adapter a row."""
+
+    def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
+        """base + what x gives, [N, O]. base stays as it is."""
+
+
+class DenseProduct:
     """Linear layers that share their input, as one: x -> x W^T + b. Holds one copy of the weights, as it wants them.
 
     A row times a matrix is bound by how fast weights come from memory. With outputs side by side ([I, O]) they come at
@@ -25,11 +39,11 @@ class Product:
         self._times = Multiplier(side_by_side(weights) if outputs >= inputs else _joined(weights).t())
         self._bias = bias
 
-    def __call__(self, x_NI: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
         """[N, O]."""
         return self._times(x_NI) if self._bias is None else self._times.added_to(self._bias, x_NI)
 
-    def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor) -> torch.Tensor:
+    def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
         """base + what x gives, [N, O]."""
         added = self._times.added_to(base_NO, x_NI)
         return added if self._bias is None else added.add_(self._bias)

@@ -10,11 +10,13 @@ from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.errors import ServableCorrupt
 from swarm_core.json_bounds import read_json_object
 from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME
+from swarm_core.quantization import NONE
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.budget import measured_kv_tokens
 from swarm_stage.model.blas import limit_threads
 from swarm_stage.model.build_slice import build_slice
+from swarm_stage.model.holding import DeviceLayers, Holding
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.measured_steps import log_step_costs
 
@@ -54,10 +56,8 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
         config,
         layers,
         dict(request.tensor_files),
-        request.spec.dtype,
-        request.device or "cpu",
+        holding_of(request),
         lambda done, total: on_progress("weights", done, total),
-        request.attention or "auto",
     )
     on_progress("warm-up", 0, 1)
     _warm_up(model, layers)
@@ -71,6 +71,21 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
         request.spec.context_tokens,
     )
     return BuiltSlice(model, layers, kv_tokens)
+
+
+def holding_of(request: stage_rpc.LoadRequest) -> Holding:
+    """How this load wants its weights held."""
+    return Holding(
+        dtype=request.spec.dtype,
+        device=request.device or "cpu",
+        device_layers=tuple(DeviceLayers(run.device, run.layer_start, run.layer_stop) for run in request.device_layers),
+        storage_dtype=request.spec.storage_dtype,
+        quantization=request.spec.quantization or NONE,
+        attention=request.attention or "auto",
+        fourbit_rows=request.fourbit_rows or "auto",
+        fourbit_float32=request.fourbit_float32 or "auto",
+        lora=request.lora or "lean",
+    )
 
 
 def _score_bytes_per_token(request: stage_rpc.LoadRequest, config: dict) -> int:

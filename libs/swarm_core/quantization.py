@@ -1,0 +1,63 @@
+"""How linear layers can be held, and what that takes. Pure: names and arithmetic; no torch."""
+
+import math
+from collections.abc import Sequence
+
+from swarm_core.errors import BadRequest
+from swarm_core.slices import layer_of
+
+NONE = "none"
+NF4 = "nf4"
+INT8 = "int8"
+INT4_FAST = "int4-fast"
+METHODS = (NONE, NF4, INT8, INT4_FAST)
+QUANTIZED = (NF4, INT8, INT4_FAST)
+_BY_BITS = {4: NF4, 8: INT8, 16: NONE, 32: NONE}
+_BACKENDS = {"bitsandbytes": (NF4, INT8), "torchao": (INT4_FAST,)}
+BLOCK = 64  # elements of a weight that share a scale in NF4; bitsandbytes' default
+INT4_GROUP = 128  # inputs that share a scale and a zero point in int4-fast
+_SCALE_BYTES = 4
+_LINEAR = "_proj.weight"  # every linear layer of every family served, and nothing else
+
+
+def method_of(method: str, bits: int = 0, backend: str = "") -> str:
+    """One of METHODS from the ways to say it; "" when nothing is said. Raises BadRequest for none, or several."""
+    said = {method} if method else set()
+    if method and method not in METHODS:
+        raise BadRequest(
+            f"quantization {method[:40]!r} does not exist; one of: {', '.join(METHODS)}", field="quantization"
+        )
+    if bits and bits not in _BY_BITS:
+        raise BadRequest(f"{bits} bits are not served; 4, 8, 16 or 32", field="quantization.bits")
+    if backend and backend not in _BACKENDS:
+        raise BadRequest(
+            f"backend {backend[:40]!r} does not exist; one of: {', '.join(_BACKENDS)}", field="quantization.backend"
+        )
+    if bits:
+        said.add(INT4_FAST if bits == 4 and INT4_FAST in (method, *_BACKENDS.get(backend, ())) else _BY_BITS[bits])
+    if backend == "torchao":
+        said = {INT4_FAST if one == NF4 else one for one in said} or {INT4_FAST}
+    if len(said) > 1 or (backend and not said <= set(_BACKENDS[backend])):
+        words = ", ".join(part for part in (method, f"{bits} bits" if bits else "", backend) if part)
+        raise BadRequest(f"quantization contradicts itself: {words}", field="quantization")
+    return said.pop() if said else ""
+
+
+def is_quantized_weight(tensor: str) -> bool:
+    """Whether a quantised load quantises this tensor: the linear layers of a decoder layer, as transformers does."""
+    return tensor.endswith(_LINEAR) and layer_of(tensor) is not None
+
+
+def held_bytes(method: str, shape: Sequence[int], full_bytes: int) -> int:
+    """Bytes of a linear weight [outputs, inputs] once held. full_bytes: of one element at full precision.
+
+    The seed prices 0.55 and 1.05 bytes a parameter; this is what the formats take, scales included.
+    """
+    elements = math.prod(shape)
+    if method == NF4:
+        return -(-elements // 2) + -(-elements // BLOCK) * _SCALE_BYTES
+    if method == INT8:
+        return elements + shape[0] * _SCALE_BYTES
+    if method == INT4_FAST:
+        return -(-elements // 2) + shape[0] * -(-shape[-1] // INT4_GROUP) * _SCALE_BYTES
+    return elements * full_bytes
