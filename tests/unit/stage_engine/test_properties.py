@@ -50,6 +50,7 @@ class Run:
     in_flight: int
     heard: list[Heard] = field(default_factory=list)
     cancels: dict[int, int] = field(default_factory=dict)  # request -> moves left
+    costs_are_equal: bool = True  # of all stages; real ones are measured, and a busy machine makes one slower
 
     def move(self, stage: int) -> bool:
         ring, stages = self.ring, len(self.ring.links)
@@ -62,9 +63,9 @@ class Run:
         assert ring.budget.reserved_tokens == sum(ring.budget.reserved.values()) <= ring.budget.tokens
         assert ring.computes[0].held_tokens() <= ring.budget.reserved_tokens
         assert ring.counters[0].sessions <= self.in_flight
-        # Costs here are equal and links free, so there is a group a stage, and more only where a cap asks for them.
+        # With equal costs and free links there is a group a stage, and more only where a cap asks for them.
         groups = max(stages, ceil(self.in_flight / self.batch_max) if self.batch_max else 1)
-        assert ring.first.batches_out <= groups
+        assert ring.first.batches_out <= (groups if self.costs_are_equal else self.in_flight)
         assert ring.first.pieces_out <= stages
         return moved
 
@@ -167,7 +168,7 @@ def test_real_replies_are_their_lone_runs_too(llama_computes):
         ring = MemoryRing(
             stages, chunk, kv_tokens, 4, batch_max=batch_max, computes=llama_computes(stages), hidden_size=48
         )
-        run = Run(ring, batch_max, 4)
+        run = Run(ring, batch_max, 4, costs_are_equal=False)
         run.play(requests)
         run.assert_lone_runs(requests, alone)
 
