@@ -27,7 +27,7 @@ from silentswarm.core.v1 import access_pb2 as silentswarm_dot_core_dot_v1_dot_ac
 from silentswarm.core.v1 import weights_pb2 as silentswarm_dot_core_dot_v1_dot_weights__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/leader/v1/models.proto\x12\x15silentswarm.leader.v1\x1a\x1cgoogle/api/annotations.proto\x1a silentswarm/core/v1/access.proto\x1a!silentswarm/core/v1/weights.proto\"\x13\n\x11ListModelsRequest\"B\n\x12ListModelsResponse\x12,\n\x06models\x18\x01 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Model\"#\n\x0fGetModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\x96\x03\n\x05Model\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nmodel_type\x18\x02 \x01(\t\x12\x13\n\x0blayer_count\x18\x03 \x01(\r\x12\x17\n\x0fparameter_count\x18\x04 \x01(\x04\x12\x14\n\x0cweight_bytes\x18\x05 \x01(\x04\x12\x1a\n\x12\x63ontext_tokens_max\x18\x06 \x01(\r\x12\x11\n\tcreated_s\x18\x07 \x01(\x03\x12\x0e\n\x06source\x18\x08 \x01(\t\x12\x0e\n\x06\x62roken\x18\t \x01(\t\x12\r\n\x05state\x18\n \x01(\t\x12\x37\n\x0cquantization\x18\x0b \x01(\x0b\x32!.silentswarm.core.v1.Quantization\x12\x33\n\x05split\x18\x0c \x01(\x0b\x32$.silentswarm.leader.v1.TrainingSplit\x12/\n\x07\x61\x64\x61pter\x18\r \x01(\x0b\x32\x1e.silentswarm.leader.v1.Adapter\x12\x10\n\x08\x61\x64\x61pters\x18\x0e \x03(\t\x12\x14\n\x0cweights_from\x18\x0f \x01(\t\"d\n\rTrainingSplit\x12\x13\n\x0bstage_count\x18\x01 \x01(\r\x12\x10\n\x08recorded\x18\x02 \x01(\x08\x12,\n\x06shards\x18\x03 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Shard\"Y\n\x05Shard\x12\x13\n\x0blayer_start\x18\x01 \x01(\r\x12\x12\n\nlayer_stop\x18\x02 \x01(\r\x12\x14\n\x0cweight_bytes\x18\x03 \x01(\x04\x12\x11\n\tcodec_out\x18\x04 \x01(\t\"?\n\x07\x41\x64\x61pter\x12\x15\n\rbase_model_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x0f\n\x07targets\x18\x03 \x03(\t\"u\n\x12ImportModelRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x15\n\rbase_model_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62y_reference\x18\x05 \x01(\x08\"\x85\x01\n\x10ImportModelEvent\x12\x39\n\x08progress\x18\x01 \x01(\x0b\x32%.silentswarm.leader.v1.ImportProgressH\x00\x12-\n\x05model\x18\x02 \x01(\x0b\x32\x1c.silentswarm.leader.v1.ModelH\x00\x42\x07\n\x05\x65vent\";\n\x0eImportProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x32\x8f\x03\n\x06Models\x12}\n\nListModels\x12(.silentswarm.leader.v1.ListModelsRequest\x1a).silentswarm.leader.v1.ListModelsResponse\"\x1a\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/models\x12z\n\x08GetModel\x12&.silentswarm.leader.v1.GetModelRequest\x1a\x1c.silentswarm.leader.v1.Model\"(\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/models/{model_id=**}\x12\x89\x01\n\x0bImportModel\x12).silentswarm.leader.v1.ImportModelRequest\x1a\'.silentswarm.leader.v1.ImportModelEvent\"$\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1a\"\x15/api/v1/models:import:\x01*0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/leader/v1/models.proto\x12\x15silentswarm.leader.v1\x1a\x1cgoogle/api/annotations.proto\x1a silentswarm/core/v1/access.proto\x1a!silentswarm/core/v1/weights.proto\"\x13\n\x11ListModelsRequest\"B\n\x12ListModelsResponse\x12,\n\x06models\x18\x01 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Model\"#\n\x0fGetModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"\xc6\x03\n\x05Model\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nmodel_type\x18\x02 \x01(\t\x12\x13\n\x0blayer_count\x18\x03 \x01(\r\x12\x17\n\x0fparameter_count\x18\x04 \x01(\x04\x12\x14\n\x0cweight_bytes\x18\x05 \x01(\x04\x12\x1a\n\x12\x63ontext_tokens_max\x18\x06 \x01(\r\x12\x11\n\tcreated_s\x18\x07 \x01(\x03\x12\x0e\n\x06source\x18\x08 \x01(\t\x12\x0e\n\x06\x62roken\x18\t \x01(\t\x12\r\n\x05state\x18\n \x01(\t\x12\x37\n\x0cquantization\x18\x0b \x01(\x0b\x32!.silentswarm.core.v1.Quantization\x12\x33\n\x05split\x18\x0c \x01(\x0b\x32$.silentswarm.leader.v1.TrainingSplit\x12/\n\x07\x61\x64\x61pter\x18\r \x01(\x0b\x32\x1e.silentswarm.leader.v1.Adapter\x12\x10\n\x08\x61\x64\x61pters\x18\x0e \x03(\t\x12\x14\n\x0cweights_from\x18\x0f \x01(\t\x12.\n\x04held\x18\x10 \x03(\x0b\x32 .silentswarm.leader.v1.HeldBytes\"7\n\tHeldBytes\x12\x14\n\x0cquantization\x18\x01 \x01(\t\x12\x14\n\x0cweight_bytes\x18\x02 \x01(\x04\"d\n\rTrainingSplit\x12\x13\n\x0bstage_count\x18\x01 \x01(\r\x12\x10\n\x08recorded\x18\x02 \x01(\x08\x12,\n\x06shards\x18\x03 \x03(\x0b\x32\x1c.silentswarm.leader.v1.Shard\"Y\n\x05Shard\x12\x13\n\x0blayer_start\x18\x01 \x01(\r\x12\x12\n\nlayer_stop\x18\x02 \x01(\r\x12\x14\n\x0cweight_bytes\x18\x03 \x01(\x04\x12\x11\n\tcodec_out\x18\x04 \x01(\t\"?\n\x07\x41\x64\x61pter\x12\x15\n\rbase_model_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x0f\n\x07targets\x18\x03 \x03(\t\"u\n\x12ImportModelRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x15\n\rbase_model_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62y_reference\x18\x05 \x01(\x08\"\x85\x01\n\x10ImportModelEvent\x12\x39\n\x08progress\x18\x01 \x01(\x0b\x32%.silentswarm.leader.v1.ImportProgressH\x00\x12-\n\x05model\x18\x02 \x01(\x0b\x32\x1c.silentswarm.leader.v1.ModelH\x00\x42\x07\n\x05\x65vent\";\n\x0eImportProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x32\x8f\x03\n\x06Models\x12}\n\nListModels\x12(.silentswarm.leader.v1.ListModelsRequest\x1a).silentswarm.leader.v1.ListModelsResponse\"\x1a\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x10\x12\x0e/api/v1/models\x12z\n\x08GetModel\x12&.silentswarm.leader.v1.GetModelRequest\x1a\x1c.silentswarm.leader.v1.Model\"(\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/models/{model_id=**}\x12\x89\x01\n\x0bImportModel\x12).silentswarm.leader.v1.ImportModelRequest\x1a\'.silentswarm.leader.v1.ImportModelEvent\"$\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1a\"\x15/api/v1/models:import:\x01*0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,19 +47,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMODELREQUEST']._serialized_start=249
   _globals['_GETMODELREQUEST']._serialized_end=284
   _globals['_MODEL']._serialized_start=287
-  _globals['_MODEL']._serialized_end=693
-  _globals['_TRAININGSPLIT']._serialized_start=695
-  _globals['_TRAININGSPLIT']._serialized_end=795
-  _globals['_SHARD']._serialized_start=797
-  _globals['_SHARD']._serialized_end=886
-  _globals['_ADAPTER']._serialized_start=888
-  _globals['_ADAPTER']._serialized_end=951
-  _globals['_IMPORTMODELREQUEST']._serialized_start=953
-  _globals['_IMPORTMODELREQUEST']._serialized_end=1070
-  _globals['_IMPORTMODELEVENT']._serialized_start=1073
-  _globals['_IMPORTMODELEVENT']._serialized_end=1206
-  _globals['_IMPORTPROGRESS']._serialized_start=1208
-  _globals['_IMPORTPROGRESS']._serialized_end=1267
-  _globals['_MODELS']._serialized_start=1270
-  _globals['_MODELS']._serialized_end=1669
+  _globals['_MODEL']._serialized_end=741
+  _globals['_HELDBYTES']._serialized_start=743
+  _globals['_HELDBYTES']._serialized_end=798
+  _globals['_TRAININGSPLIT']._serialized_start=800
+  _globals['_TRAININGSPLIT']._serialized_end=900
+  _globals['_SHARD']._serialized_start=902
+  _globals['_SHARD']._serialized_end=991
+  _globals['_ADAPTER']._serialized_start=993
+  _globals['_ADAPTER']._serialized_end=1056
+  _globals['_IMPORTMODELREQUEST']._serialized_start=1058
+  _globals['_IMPORTMODELREQUEST']._serialized_end=1175
+  _globals['_IMPORTMODELEVENT']._serialized_start=1178
+  _globals['_IMPORTMODELEVENT']._serialized_end=1311
+  _globals['_IMPORTPROGRESS']._serialized_start=1313
+  _globals['_IMPORTPROGRESS']._serialized_end=1372
+  _globals['_MODELS']._serialized_start=1375
+  _globals['_MODELS']._serialized_end=1774
 # @@protoc_insertion_point(module_scope)

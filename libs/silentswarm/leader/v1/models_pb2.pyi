@@ -26,7 +26,7 @@ class GetModelRequest(_message.Message):
     def __init__(self, model_id: _Optional[str] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("model_id", "model_type", "layer_count", "parameter_count", "weight_bytes", "context_tokens_max", "created_s", "source", "broken", "state", "quantization", "split", "adapter", "adapters", "weights_from")
+    __slots__ = ("model_id", "model_type", "layer_count", "parameter_count", "weight_bytes", "context_tokens_max", "created_s", "source", "broken", "state", "quantization", "split", "adapter", "adapters", "weights_from", "held")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_TYPE_FIELD_NUMBER: _ClassVar[int]
     LAYER_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class Model(_message.Message):
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FROM_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     model_type: str
     layer_count: int
@@ -57,7 +58,16 @@ class Model(_message.Message):
     adapter: Adapter
     adapters: _containers.RepeatedScalarFieldContainer[str]
     weights_from: str
-    def __init__(self, model_id: _Optional[str] = ..., model_type: _Optional[str] = ..., layer_count: _Optional[int] = ..., parameter_count: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., context_tokens_max: _Optional[int] = ..., created_s: _Optional[int] = ..., source: _Optional[str] = ..., broken: _Optional[str] = ..., state: _Optional[str] = ..., quantization: _Optional[_Union[_weights_pb2.Quantization, _Mapping]] = ..., split: _Optional[_Union[TrainingSplit, _Mapping]] = ..., adapter: _Optional[_Union[Adapter, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., weights_from: _Optional[str] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[HeldBytes]
+    def __init__(self, model_id: _Optional[str] = ..., model_type: _Optional[str] = ..., layer_count: _Optional[int] = ..., parameter_count: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., context_tokens_max: _Optional[int] = ..., created_s: _Optional[int] = ..., source: _Optional[str] = ..., broken: _Optional[str] = ..., state: _Optional[str] = ..., quantization: _Optional[_Union[_weights_pb2.Quantization, _Mapping]] = ..., split: _Optional[_Union[TrainingSplit, _Mapping]] = ..., adapter: _Optional[_Union[Adapter, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., weights_from: _Optional[str] = ..., held: _Optional[_Iterable[_Union[HeldBytes, _Mapping]]] = ...) -> None: ...
+
+class HeldBytes(_message.Message):
+    __slots__ = ("quantization", "weight_bytes")
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    quantization: str
+    weight_bytes: int
+    def __init__(self, quantization: _Optional[str] = ..., weight_bytes: _Optional[int] = ...) -> None: ...
 
 class TrainingSplit(_message.Message):
     __slots__ = ("stage_count", "recorded", "shards")

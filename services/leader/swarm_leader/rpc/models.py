@@ -10,6 +10,7 @@ from swarm_core.errors import DeadlinePassed, ServableCorrupt
 from swarm_core.manifest import Manifest
 
 from swarm_leader.catalog.import_roots import is_local_call
+from swarm_leader.domain.held import price_weights
 from swarm_leader.domain.ports import Catalog
 
 OnProgress = Callable[[str, int, int], None]
@@ -86,6 +87,10 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
             created_s=manifest.created_s,
             source=manifest.source,
             state=self._state_of(manifest.model_id),
+            held=[
+                models_pb2.HeldBytes(quantization=method, weight_bytes=held)
+                for method, held in price_weights(manifest).items()
+            ],
         )
 
 
