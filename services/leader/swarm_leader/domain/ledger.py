@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from swarm_core.errors import StaleEpoch
 
-from swarm_leader.domain.planner import Plan, PlanRequest
+from swarm_leader.domain.plan import Plan, PlanRequest
 from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, StageRecord, Transport
 
 S = PlacementState

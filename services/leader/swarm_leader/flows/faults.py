@@ -9,7 +9,7 @@ from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, ModelNotReady, StageFailed, StaleEpoch, SwarmError
 
-from swarm_leader.domain.planner import PlanRequest
+from swarm_leader.domain.plan import PlanRequest
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending

@@ -4,7 +4,7 @@ from silentswarm.core.v1 import stage_pb2
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import BadRequest
 
-from swarm_leader.domain.planner import Plan, PlanRequest
+from swarm_leader.domain.plan import Plan, PlanRequest
 from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Placement
 from swarm_leader.flows.gate import Gates
