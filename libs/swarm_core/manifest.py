@@ -10,10 +10,11 @@ from typing import Any
 from swarm_core.decoder_config import LAYERS_MAX
 from swarm_core.errors import ServableCorrupt
 from swarm_core.json_bounds import read_json_object
+from swarm_core.manifest_fields import MANIFEST_NAME, count_in, flag_in, text_in
+from swarm_core.manifest_parts import check_adapter, read_adapter, read_origin, read_quantization, read_split
 from swarm_core.servable_parts import AdapterOf, HubOrigin, TrainingSplit
 
 FORMAT = 1
-MANIFEST_NAME = "servable.json"
 MANIFEST_BYTES_MAX = 24 * 2**20  # what TENSORS_MAX take, and less than one message of a transfer
 TENSORS_MAX = 50_000  # a thousand layers of a dozen tensors, four times over
 FILES_MAX = 64
@@ -30,7 +31,6 @@ _PATH_CHARACTERS_MAX = 200
 # nothing that is named as the cache names what it is still writing.
 _SMALL_FILE_ENDINGS = (".json", ".jinja", ".txt", ".model")
 _WEIGHT_FILE_ENDING = ".safetensors"
-_TEXT_CHARACTERS_MAX = 4096
 _DIMENSIONS_MAX = 8
 _COUNT_MAX = 2**31 - 1
 _SECONDS_MAX = 2**40
@@ -108,12 +108,7 @@ class Manifest:
 def manifest_to_json(manifest: Manifest) -> bytes:
     """The one byte form: sorted keys, no spaces, so that its SHA-256 names it."""
     document = {"format": FORMAT, **asdict(manifest)}
-    for name in (
-        "split",
-        "quantization",
-        "adapter",
-        "origin",
-    ):  # unset: as older releases wrote it
+    for name in ("split", "quantization", "adapter", "origin"):  # unset: as older releases wrote it
         if not document[name]:
             del document[name]
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -141,29 +136,43 @@ def manifest_from_json(manifest_json: bytes) -> Manifest:
         manifest = Manifest(
             tensors=tensors,
             files=files,
-            model_id=_text(document, "model_id"),
-            model_type=_text(document, "model_type"),
-            tied_embeddings=_flag(document, "tied_embeddings"),
-            source=_text(document, "source", default=""),
-            created_s=_count(document, "created_s", _SECONDS_MAX, default=0),
+            model_id=text_in(document, "model_id"),
+            model_type=text_in(document, "model_type"),
+            tied_embeddings=flag_in(document, "tied_embeddings"),
+            source=text_in(document, "source", default=""),
+            created_s=count_in(document, "created_s", _SECONDS_MAX, default=0),
             extra=dict(document.get("extra") or {}),
-            layer_count=_count(document, "layer_count", LAYERS_MAX),
-            **{name: _count(document, name, _COUNT_MAX) for name in numbers},
+            layer_count=count_in(document, "layer_count", LAYERS_MAX),
+            split=read_split(document.get("split"), count_in(document, "layer_count", LAYERS_MAX)),
+            quantization=read_quantization(document),
+            adapter=read_adapter(document.get("adapter")),
+            origin=read_origin(document.get("origin")),
+            **{name: count_in(document, name, _COUNT_MAX) for name in numbers},
         )
     except ServableCorrupt:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ServableCorrupt(f"{MANIFEST_NAME} cannot be read: {type(error).__name__}: {error}") from error
-    if not manifest.layer_count or not tensors:
+    _check_whole(manifest)
+    return manifest
+
+
+def _check_whole(manifest: Manifest) -> None:
+    """Its parts fit each other, and sums over them every counter."""
+    layers, tensors, files = manifest.layer_count, len(manifest.tensors), len(manifest.files)
+    if not layers or not tensors:
         raise ServableCorrupt(f"{MANIFEST_NAME} describes no layers or no tensors")
-    if len(tensors) > TENSORS_MAX or len(files) > FILES_MAX or manifest.layer_count > len(tensors):
+    has_each_layer = layers <= tensors or manifest.adapter is not None
+    if tensors > TENSORS_MAX or files > FILES_MAX or not has_each_layer:
         raise ServableCorrupt(
-            f"{MANIFEST_NAME} has {manifest.layer_count} layers, {len(tensors)} tensors and {len(files)} files; at "
+            f"{MANIFEST_NAME} has {layers} layers, {tensors} tensors and {files} files; at "
             f"most {LAYERS_MAX}, {TENSORS_MAX} and {FILES_MAX}, and a tensor for each layer"
         )
     if manifest.weight_bytes > WEIGHT_BYTES_MAX:
         raise ServableCorrupt(f"{MANIFEST_NAME} has {manifest.weight_bytes} bytes of weights")
-    return manifest
+    if manifest.adapter is not None:
+        shapes = {name: (entry.dtype, entry.shape) for name, entry in manifest.tensors.items()}
+        check_adapter(manifest.adapter, shapes, layers)
 
 
 def check_relative_path(path: str) -> str:
@@ -205,9 +214,9 @@ def _tensor(name: str, entry: Any) -> TensorEntry:
         raise ServableCorrupt(f"tensor {name} has a shape that is not up to {_DIMENSIONS_MAX} counts")
     tensor = TensorEntry(
         file=check_relative_path(entry["file"]),
-        begin=_count(entry, "begin"),
-        size_bytes=_count(entry, "size_bytes"),
-        dtype=_text(entry, "dtype"),
+        begin=count_in(entry, "begin"),
+        size_bytes=count_in(entry, "size_bytes"),
+        dtype=text_in(entry, "dtype"),
         shape=shape,
         sha256=_sha256(entry),
     )
@@ -222,34 +231,11 @@ def _tensor(name: str, entry: Any) -> TensorEntry:
 
 
 def _file(name: str, entry: Any) -> FileEntry:
-    return FileEntry(size_bytes=_count(entry, "size_bytes", small_file_bytes_max(name)), sha256=_sha256(entry))
+    return FileEntry(size_bytes=count_in(entry, "size_bytes", small_file_bytes_max(name)), sha256=_sha256(entry))
 
 
 def _is_extent(extent: Any) -> bool:
     return isinstance(extent, int) and not isinstance(extent, bool) and 0 <= extent < 2**63
-
-
-def _count(document: Any, name: str, most: int = 2**63 - 1, default: int | None = None) -> int:
-    number = document.get(name, default)
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
-        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {str(number)[:40]}, not a count up to {most}")
-    return number
-
-
-def _flag(document: Any, name: str) -> bool:
-    flag = document[name]
-    if not isinstance(flag, bool):
-        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {str(flag)[:40]}, neither true nor false")
-    return flag
-
-
-def _text(document: Any, name: str, default: str | None = None) -> str:
-    """A text without what cannot be sent (halves of a character) or would speak to a terminal. An empty one is none."""
-    text = document.get(name, default)
-    is_text = isinstance(text, str) and (text or default is not None) and len(text) <= _TEXT_CHARACTERS_MAX
-    if not is_text or not text.isprintable():
-        raise ServableCorrupt(f"{MANIFEST_NAME}: {name} is {str(text)[:100]!r}, not a text")
-    return text
 
 
 def _sha256(entry: Any) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from swarm_core.errors import BadRequest
-from swarm_core.slices import layer_of
+from swarm_core.tensor_names import layer_of
 
 NONE = "none"
 NF4 = "nf4"

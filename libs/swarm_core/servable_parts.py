@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass
 
+CODECS = ("int8", "int4")  # of a boundary between stages, as training and serving know them
+ADAPTER_CONFIG_NAME = "adapter_config.json"
+LORA_RANK_MAX = 512  # beyond it an adapter is as large as what it adapts
+LORA, DORA = "lora", "dora"
+VARIANTS = (LORA, DORA)
+
 
 @dataclass(frozen=True)
 class TrainingSplit:
@@ -31,7 +37,7 @@ class TrainingSplit:
 @dataclass(frozen=True)
 class AdapterOf:
     """What a LoRA adapter changes. The manifest's tensors are then A and B of each module, named as the base's with
-    ".lora_A.weight" and ".lora_B.weight" in place of ".weight".
+    ".lora_A.weight" and ".lora_B.weight" in place of ".weight"; in a DoRA also its ".lora_magnitude_vector".
 
     rank: the largest of its modules. scale: what B A is multiplied by, before scales. scales: (module path, scale) of
     the modules that differ ("model.layers.3.self_attn.q_proj").
@@ -42,12 +48,15 @@ class AdapterOf:
     targets: tuple[str, ...]
     scale: float
     scales: tuple[tuple[str, float], ...] = ()
-    variant: str = "lora"  # "dora" and others are left to peft, and refused where it is not used
+    variant: str = LORA  # "dora" and others are left to peft, and refused where it is not used
 
 
 @dataclass(frozen=True)
 class HubOrigin:
-    """Where fellows fetch the weights themselves: a commit of a hub repository. endpoint "": the hub's own."""
+    """Where fellows fetch the weights themselves: a commit of a hub repository. endpoint "": the hub's own.
+
+    The `file` of each tensor is then that file's name in the repository, `begin` the position in it.
+    """
 
     repository: str
     commit: str

@@ -1,15 +1,11 @@
 """Which tensors of a model belong to which stage. Pure: names and numbers only."""
 
-import re
 from dataclasses import dataclass
 
 from swarm_core.errors import ServableCorrupt
 from swarm_core.manifest import Manifest
+from swarm_core.tensor_names import EMBEDDING, FINAL_NORM, HEAD, layer_of
 
-EMBEDDING = "model.embed_tokens.weight"
-FINAL_NORM = "model.norm.weight"
-HEAD = "lm_head.weight"
-_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.", re.ASCII)
 _NAMED_MAX = 8  # of what is missing, in a message
 
 
@@ -32,18 +28,16 @@ class LayerRange:
         return self.layer_stop == self.layer_count
 
 
-def layer_of(tensor: str) -> int | None:
-    """The layer a tensor belongs to; None for embeddings, final norm and head."""
-    match = _LAYER.match(tensor)
-    return int(match.group(1)) if match else None
-
-
 def slice_tensors(manifest: Manifest, layers: LayerRange) -> list[str]:
     """Names of the tensors a stage needs, in the manifest's order.
 
-    The last stage of a model with tied embeddings needs the embeddings as its head.
+    The last stage of a model with tied embeddings needs the embeddings as its head. Of an adapter, a stage needs what
+    belongs to its layers, which may be nothing.
     Raises ServableCorrupt when one that must exist is missing, whatever number of layers is claimed.
     """
+    if manifest.adapter is not None:
+        inside = range(layers.layer_start, layers.layer_stop)
+        return [tensor for tensor in manifest.tensors if layer_of(tensor) in inside]
     asked = layers.layer_stop - layers.layer_start
     if asked > len(manifest.tensors):
         raise ServableCorrupt(f"model {manifest.model_id} has {len(manifest.tensors)} tensors for {asked} layers")
