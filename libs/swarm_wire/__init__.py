@@ -1,1 +1,1 @@
-"""Tensors and hashes as bytes. numpy only."""
+"""Tensors, codes and sets as bytes. numpy only."""
