@@ -13,7 +13,7 @@ from swarm_cli.bench import command as bench
 from swarm_cli.config import CliConfig
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.failures import FAILED, INTERRUPTED, OK, exit_code_of, words_of
-from swarm_cli.terminal import err
+from swarm_cli.terminal import err, without_controls
 from swarm_cli.up import command as up
 
 
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
     except SwarmError as error:
-        err().print(f"error: {words_of(error)}", style="red", markup=False)
+        err().print(f"error: {without_controls(words_of(error))}", style="red", markup=False)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -29,7 +29,8 @@ FIXES = {
     Reason.FELLOW_NOT_FOUND: "`swarm fellows` lists the machines",
     Reason.NO_FELLOW: "start one: `swarm-fellow --leader HOST:PORT`",
     Reason.TOO_FEW_FELLOWS: "ask for fewer stages, or start more fellows",
-    Reason.NOT_ENOUGH_MEMORY: "the options are --num-stages and --context; `swarm model-unload ID` frees memory",
+    Reason.NOT_ENOUGH_MEMORY: "the options are --num-stages, --context and --quantization nf4; "
+    "`swarm model-unload ID` frees memory",
     Reason.CONTEXT_TOO_LONG: "shorten the conversation, or lower --max-tokens",
     Reason.UNAUTHENTICATED: "set SWARM_API_KEY, or SWARM_API_KEY_FILE to a file that holds it; on the leader's machine "
     "its own user needs neither, its admin token lies in the leader's data folder",
@@ -38,7 +39,8 @@ FIXES = {
 # Advice in the options of `swarm up`, which has others.
 UP_FIXES = {
     Reason.TOO_FEW_FELLOWS: "give a smaller --stages, or as many --fellows",
-    Reason.NOT_ENOUGH_MEMORY: "raise --fellows and --stages, or lower SWARM_SERVE_CONTEXT_TOKENS",
+    Reason.NOT_ENOUGH_MEMORY: "raise --fellows and --stages, give --quantization nf4, or lower "
+    "SWARM_SERVE_CONTEXT_TOKENS",
 }
 _COMMAND = re.compile(r"`(swarm[ -][a-z-]+)")
 

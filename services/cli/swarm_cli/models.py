@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
-from rich.markup import escape
 from silentswarm.leader.v1 import models_pb2, serving_pb2
 from swarm_core.errors import SwarmError
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
+from swarm_cli.model_view import catalog_table, model_table
 from swarm_cli.performance_view import performance_view
 from swarm_cli.progress import Steps, steps
-from swarm_cli.terminal import bytes_text, count_text, err, json_of, out, print_json, table_of
+from swarm_cli.terminal import err, json_of, out, print_json, shown
 
 app = typer.Typer(
     help="List the models of the catalog. `models show ID` shows one, `models performance ID` how it is served.",
@@ -77,12 +76,19 @@ def import_command(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A folder, a .gguf file, or a hub id (org/name).")],
     model_id: Annotated[str, typer.Option("--id", help="The id it gets; made from the source when absent.")] = "",
     revision: Annotated[str, typer.Option("--revision", help="Revision on the hub.")] = "",
+    base: Annotated[
+        str, typer.Option("--base", metavar="MODEL", help="What an adapter belongs to; absent: as it says itself.")
+    ] = "",
+    by_reference: Annotated[
+        bool,
+        typer.Option("--by-reference", help="Of a hub id: keep no weights; fellows fetch their slices from the hub."),
+    ] = False,
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring a checkpoint into the catalog."""
+    """Bring a checkpoint or an adapter into the catalog."""
     context: CommandContext = ctx.obj
-    request = import_request(source, model_id, revision)
+    request = import_request(source, model_id, revision, base, by_reference)
 
     async def work(to: Leader) -> models_pb2.Model:
         with steps() as progress:
@@ -93,14 +99,25 @@ def import_command(
         print_json(json_of(model))
     else:
         out().print(model_table(model))
-        err().print(f"imported {model.model_id}; next: swarm model-load {model.model_id} --wait", markup=False)
+        err().print(f"imported {shown(model.model_id)}; next: {shown(_load_of(model))} --wait")
 
 
-def import_request(source: str, model_id: str = "", revision: str = "") -> models_pb2.ImportModelRequest:
+def _load_of(model: models_pb2.Model) -> str:
+    """How it is loaded: an adapter beside its base, so that both can be asked."""
+    if model.HasField("adapter"):
+        return f"swarm model-load {model.adapter.base_model_id} --adapter {model.model_id}"
+    return f"swarm model-load {model.model_id}"
+
+
+def import_request(
+    source: str, model_id: str = "", revision: str = "", base: str = "", by_reference: bool = False
+) -> models_pb2.ImportModelRequest:
     """What to import. A path that exists is made absolute: the leader may run in another folder."""
     path = Path(source).expanduser()
     named = str(path.resolve()) if path.exists() else source
-    return models_pb2.ImportModelRequest(source=named, model_id=model_id, revision=revision)
+    return models_pb2.ImportModelRequest(
+        source=named, model_id=model_id, revision=revision, base_model_id=base, by_reference=by_reference
+    )
 
 
 async def import_model(leader: Leader, request: models_pb2.ImportModelRequest, progress: Steps) -> models_pb2.Model:
@@ -113,32 +130,3 @@ async def import_model(leader: Leader, request: models_pb2.ImportModelRequest, p
                 return event.model
             progress.show("import", event.progress.step, event.progress.done, event.progress.total)
     raise SwarmError("the leader ended the import without a model; its log says why")
-
-
-def catalog_table(models: list[models_pb2.Model]) -> RenderableType:
-    """One line per model; a damaged one says why."""
-    table = table_of("MODEL", "STATE", "TYPE", "LAYERS", "PARAMETERS", "WEIGHTS")
-    for model in models:
-        state = f"broken: {model.broken}" if model.broken else model.state or "unloaded"
-        table.add_row(
-            escape(model.model_id),
-            escape(state),
-            escape(model.model_type),
-            str(model.layer_count),
-            count_text(model.parameter_count),
-            bytes_text(model.weight_bytes),
-        )
-    return table
-
-
-def model_table(model: models_pb2.Model) -> RenderableType:
-    """Every fact about one model."""
-    table = table_of("MODEL", escape(model.model_id))
-    table.add_row("state", escape(f"broken: {model.broken}" if model.broken else model.state or "unloaded"))
-    table.add_row("type", escape(model.model_type))
-    table.add_row("layers", str(model.layer_count))
-    table.add_row("parameters", count_text(model.parameter_count))
-    table.add_row("weights", bytes_text(model.weight_bytes))
-    table.add_row("context", f"{model.context_tokens_max} tokens" if model.context_tokens_max else "not stated")
-    table.add_row("source", escape(model.source))
-    return table

@@ -1,16 +1,20 @@
 """`swarm model-load` and `swarm model-unload`: which models are served, and where."""
 
+from collections.abc import Callable
 from contextlib import aclosing
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.leader.v1 import serving_pb2
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.failures import LoadDidNotFinish
 from swarm_cli.leader import Leader
+from swarm_cli.load_options import AdapterOption, CodecOption, QuantizationOption
+from swarm_cli.plan_view import plan_view
 from swarm_cli.progress import Steps, steps
 from swarm_cli.serving_view import ENDED, served_view, state_text
 from swarm_cli.terminal import err, json_of, out, print_json
@@ -48,6 +52,9 @@ def load_command(
     context_tokens: Annotated[
         int, typer.Option("--context", min=0, help="Longest conversation, tokens; 0: the leader's default.")
     ] = 0,
+    quantization: QuantizationOption = None,
+    adapters: AdapterOption = None,
+    codec: CodecOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is ready; exit 1 when it fails.")] = False,
     leader: LeaderOption = None,
@@ -61,6 +68,9 @@ def load_command(
         fellow_ids=fellows or [],
         transport=transport.proto,
         context_tokens=context_tokens,
+        quantization=quantization.proto if quantization else None,
+        adapters=adapters or [],
+        codec=codec or "",
     )
 
     async def work(to: Leader) -> serving_pb2.ModelStatus:
@@ -73,7 +83,7 @@ def load_command(
             return await wait_until_ready(to, model_id, progress)
 
     status = context.run(leader, work)
-    _show(status, json or context.as_json)
+    _show(status, json or context.as_json, plan_view if plan else served_view)
     if 0 < status.context_tokens < context_tokens:
         cut = f"cut to the model's maximum, {status.context_tokens} tokens"
         err().print(f"note: a context of {context_tokens} tokens was asked for; {cut}", markup=False)
@@ -119,8 +129,10 @@ def show_load(status: serving_pb2.ModelStatus, progress: Steps) -> None:
         progress.show("ring", "ready", 1, 1)
 
 
-def _show(status: serving_pb2.ModelStatus, json: bool) -> None:
+def _show(
+    status: serving_pb2.ModelStatus, json: bool, view: Callable[[serving_pb2.ModelStatus], RenderableType] = served_view
+) -> None:
     if json:
         print_json(json_of(status))
     else:
-        out().print(served_view(status))
+        out().print(view(status))

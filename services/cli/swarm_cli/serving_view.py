@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.leader.v1 import serving_pb2
+from swarm_core.quantization import NONE
 
-from swarm_cli.terminal import bytes_text, table_of
+from swarm_cli.terminal import bytes_text, shown, table_of
 
 ENDED = (
     serving_pb2.PLACEMENT_STATE_READY,
@@ -31,37 +31,55 @@ def route_text(route: int) -> str:
 
 def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
     """One model: a headline, its stages, and the planner's notes."""
-    headline = f"[bold]{escape(status.model_id)}[/bold]  {state_text(status.state)}"
+    headline = f"[bold]{shown(status.model_id)}[/bold]  {state_text(status.state)}"
     if status.state == serving_pb2.PLACEMENT_STATE_READY:
         headline += f"  epoch {status.epoch}  {status.running} running, {status.waiting} waiting"
     if status.context_tokens:
         headline += f"  context {status.context_tokens} tokens"
+    if status.quantization:
+        headline += f"  {held_text(status)}"
     if status.batch_max:
         headline += f"  batch {status.batch_max}"
     if status.HasField("probe_lap_ms"):
         headline += f"  lap {status.probe_lap_ms:.1f} ms"
     parts: list[RenderableType] = [headline]
     if status.reason:
-        parts.append(f"  reason: {escape(status.reason)}")
+        parts.append(f"  reason: {shown(status.reason)}")
     if status.stages:
         parts.append(stages_table(status.stages))
         parts += kv_lines(status.stages)
-    parts += [f"  note: {escape(note)}" for note in status.notes]
-    return Group(*parts)
+    return Group(*parts, *adapters_line(status), *notes_lines(status))
+
+
+def held_text(status: serving_pb2.ModelStatus) -> str:
+    """How linear layers are held and what is computed in: "nf4, computed in F32"."""
+    held = shown(status.quantization or NONE)
+    return f"{held}, computed in {shown(status.dtype)}" if status.dtype else held
+
+
+def adapters_line(status: serving_pb2.ModelStatus) -> list[str]:
+    """What else can be asked of this placement; nothing without adapters."""
+    return [f"  adapters: {shown(', '.join(status.adapters))}"] if status.adapters else []
+
+
+def notes_lines(status: serving_pb2.ModelStatus) -> list[str]:
+    """What the planner, or a fellow at load, chose for lack of something."""
+    return [f"  note: {shown(note)}" for note in status.notes]
 
 
 def stages_table(stages: Iterable[serving_pb2.StagePlacement]) -> RenderableType:
-    """One line per stage, live figures as of the last heartbeat."""
+    """One line per stage, live figures as of the last heartbeat; weights as measured, else as planned."""
     table = table_of("  STAGE", "FELLOW", "LAYERS", "ROUTE", "STATE", "WEIGHTS", "KV TOKENS", "SESSIONS")
     for stage in stages:
-        live = stage.HasField("live")
+        live, measured = stage.HasField("live"), stage.HasField("weight_bytes_measured")
+        route = route_text(stage.route)
         table.add_row(
             f"  {stage.stage_index}",
-            escape(stage.fellow_name or stage.fellow_id),
+            shown(stage.fellow_name or stage.fellow_id),
             f"{stage.layer_start}-{stage.layer_stop - 1}",
-            route_text(stage.route),
-            escape(stage.state),
-            bytes_text(stage.weight_bytes),
+            f"{route} {shown(stage.codec_out)}" if stage.codec_out else route,
+            shown(stage.state),
+            bytes_text(stage.weight_bytes_measured if measured else stage.weight_bytes),
             f"{stage.live.kv_tokens_used}/{stage.live.kv_tokens_max or stage.live.spec.kv_tokens}" if live else "-",
             str(stage.live.sessions) if live else "-",
         )
@@ -72,7 +90,7 @@ def kv_lines(stages: Iterable[serving_pb2.StagePlacement]) -> list[str]:
     """What was planned for KV, and what each stage measured beside its weights; nothing before any did."""
     live = [stage for stage in stages if stage.HasField("live")]
     measured = [
-        f"{escape(stage.fellow_name or stage.fellow_id)} {stage.live.kv_tokens_measured:,}"
+        f"{shown(stage.fellow_name or stage.fellow_id)} {stage.live.kv_tokens_measured:,}"
         for stage in live
         if stage.live.HasField("kv_tokens_measured")
     ]

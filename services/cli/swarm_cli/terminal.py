@@ -8,6 +8,7 @@ from typing import TextIO
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 # What is piped is read by programs: a row is one line, however long.
@@ -39,9 +40,19 @@ def write_text(text: str) -> None:
     On a terminal it is without control characters, which could clear it or fill the clipboard; piped, as it came.
     """
     if sys.stdout.isatty():
-        text = "".join(each for each in text if each in "\n\t" or unicodedata.category(each) != "Cc")
+        text = without_controls(text)
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def shown(text: str) -> str:
+    """What others wrote, as a cell or a part of a line of rich: neither markup nor control characters, on one line."""
+    return escape(" ".join(without_controls(text).split("\n")).replace("\t", " "))
+
+
+def without_controls(text: str) -> str:
+    """The text without control characters other than line ends and tabs."""
+    return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) != "Cc")
 
 
 def json_of(message: Message) -> dict[str, object]:

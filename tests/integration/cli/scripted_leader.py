@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 from google.protobuf.message import Message
-from silentswarm.core.v1 import generation_pb2, hardware_pb2, stage_pb2
+from silentswarm.core.v1 import generation_pb2, hardware_pb2, stage_pb2, weights_pb2
 from silentswarm.leader.v1 import (
     fleet_pb2,
     fleet_pb2_grpc,
@@ -42,6 +42,42 @@ MODEL = models_pb2.Model(
     source="/models/[tiny].gguf",
     state="unloaded",
 )
+TRAINED = models_pb2.Model(
+    model_id="org/trained",
+    model_type="qwen3",
+    layer_count=28,
+    parameter_count=596_049_920,
+    weight_bytes=1137 * 2**20,
+    context_tokens_max=40_960,
+    source="org/trained",
+    state="ready",
+    quantization=weights_pb2.Quantization(method="nf4"),
+    split=models_pb2.TrainingSplit(
+        stage_count=2,
+        recorded=True,
+        shards=[
+            models_pb2.Shard(layer_start=0, layer_stop=14, weight_bytes=600 * 2**20, codec_out="int8"),
+            models_pb2.Shard(layer_start=14, layer_stop=28, weight_bytes=537 * 2**20),
+        ],
+    ),
+    adapters=["ann/pirate", "ann/poet"],
+    weights_from="https://hub.example/org/trained at 0123abc",
+    held=[
+        models_pb2.HeldBytes(quantization=method, weight_bytes=size * 2**20)
+        for method, size in (("none", 1137), ("nf4", 531), ("int8", 718), ("int4-fast", 525))
+    ],
+)
+ADAPTER = models_pb2.Model(
+    model_id="ann/pirate",
+    model_type="qwen3",
+    layer_count=28,
+    parameter_count=2_293_760,
+    weight_bytes=9 * 2**20,
+    source="/adapters/pirate",
+    state="ready",
+    adapter=models_pb2.Adapter(base_model_id="org/trained", rank=16, targets=["q_proj", "v_proj"]),
+)
+MODELS = {model.model_id: model for model in (MODEL, TRAINED, ADAPTER)}
 
 
 TOKEN = tokens_pb2.ApiToken(
@@ -143,6 +179,7 @@ class ScriptedLeader(
     too_large: bool = False
     endless: bool = False
     loads: list[serving_pb2.LoadModelRequest] = field(default_factory=list)
+    plans: list[serving_pb2.LoadModelRequest] = field(default_factory=list)
     imports: list[models_pb2.ImportModelRequest] = field(default_factory=list)
     generations: list[inference_pb2.GenerateRequest] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -180,18 +217,19 @@ class ScriptedLeader(
         return tokens_pb2.RevokeJoinTokenResponse()
 
     async def ListModels(self, request, context):
-        return models_pb2.ListModelsResponse(models=[MODEL, models_pb2.Model(model_id="bad", broken="no config.json")])
+        broken = models_pb2.Model(model_id="bad", broken="no config.json")
+        return models_pb2.ListModelsResponse(models=[MODEL, broken, ADAPTER])
 
     async def GetModel(self, request, context):
-        if request.model_id != MODEL.model_id:
+        if request.model_id not in MODELS:
             raise ModelNotFound(f"no model {request.model_id!r}; there is: tiny", available="tiny")
-        return MODEL
+        return MODELS[request.model_id]
 
     async def ImportModel(self, request, context):
         self.imports.append(request)
         for done in (0, 50, 100):
             yield models_pb2.ImportModelEvent(progress=models_pb2.ImportProgress(step="convert", done=done, total=100))
-        yield models_pb2.ImportModelEvent(model=MODEL)
+        yield models_pb2.ImportModelEvent(model=ADAPTER if request.base_model_id else MODEL)
 
     async def LoadModel(self, request, context):
         self.loads.append(request)
@@ -204,6 +242,9 @@ class ScriptedLeader(
         )
 
     async def PlanModel(self, request, context):
+        self.plans.append(request)
+        if self.too_large:
+            raise NotEnoughMemory("tiny needs 9 GB with 4,096 tokens of context; free: fellow-1 2 GB.")
         return serving_pb2.ModelStatus(
             model_id=request.model_id,
             state=serving_pb2.PLACEMENT_STATE_PLANNED,
@@ -223,7 +264,13 @@ class ScriptedLeader(
 
     async def ListServing(self, request, context):
         status = serving_pb2.ModelStatus(
-            model_id="tiny", state=serving_pb2.PLACEMENT_STATE_READY, stages=stages("loaded"), epoch=4
+            model_id="tiny",
+            state=serving_pb2.PLACEMENT_STATE_READY,
+            stages=stages("loaded"),
+            epoch=4,
+            quantization="nf4",
+            dtype="F32",
+            adapters=["pirate", "poet"],
         )
         status.stages[0].live.MergeFrom(
             stage_pb2.StageStatus(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from silentswarm.core.v1 import stage_pb2
+from silentswarm.core.v1 import stage_pb2, weights_pb2
 from silentswarm.leader.v1 import serving_pb2
 
 from tests.integration.cli.conftest import Ended
@@ -107,6 +107,9 @@ def test_the_option_wins_over_the_environment_wherever_it_stands(swarm: Swarm, l
         (("modles",), "No such command"),
         (("model-load",), "Missing argument"),
         (("model-load", "tiny", "--transport", "pigeon"), "auto"),
+        (("model-load", "tiny", "--quantization", "int3"), "int4-fast"),
+        (("model-load", "tiny", "--codec", "zip"), "int8"),
+        (("up", "--quantization", "tiny"), "nf4"),
         (("models", "--leader", "nowhere"), "HOST:PORT"),
         (("infer", "tiny", ""), "the prompt is empty"),
         (("up", "--no-model", "--once", "hi"), "--no-model"),
@@ -139,7 +142,8 @@ def test_import_sends_an_absolute_path_and_shows_its_steps(swarm: Swarm, leader:
 
 
 def test_load_passes_every_choice_on(swarm: Swarm, leader: ScriptedLeader):
-    choices = ("--num-stages", "2", "--fellow", "a", "--fellow", "b", "--transport", "tunnel", "--context", "512")
+    choices = ["--num-stages", "2", "--fellow", "a", "--fellow", "b", "--transport", "tunnel", "--context", "512"]
+    choices += ["--quantization", "int4-fast", "--adapter", "ann/pirate", "--adapter", "poet", "--codec", "int8"]
 
     ended = swarm("model-load", "tiny", *choices)
 
@@ -150,7 +154,78 @@ def test_load_passes_every_choice_on(swarm: Swarm, leader: ScriptedLeader):
         fellow_ids=["a", "b"],
         transport=stage_pb2.TRANSPORT_TUNNEL,
         context_tokens=512,
+        quantization=weights_pb2.Quantization(method="int4-fast"),
+        adapters=["ann/pirate", "poet"],
+        codec="int8",
     )
+
+
+def test_a_load_that_says_nothing_leaves_everything_to_the_model_and_the_leader(swarm: Swarm, leader: ScriptedLeader):
+    assert swarm("model-load", "tiny").code == 0
+
+    assert leader.loads[0] == serving_pb2.LoadModelRequest(model_id="tiny", transport=stage_pb2.TRANSPORT_AUTO)
+
+
+def test_a_plan_that_is_impossible_says_why_with_the_numbers_and_what_to_change(swarm: Swarm, leader: ScriptedLeader):
+    leader.too_large = True
+
+    ended = swarm("model-load", "tiny", "--plan", "--quantization", "none")
+
+    assert (ended.code, ended.out, leader.loads) == (1, "", [])
+    assert leader.plans[0].quantization.method == "none"
+    assert "tiny needs 9 GB with 4,096 tokens of context; free: fellow-1 2 GB." in ended.err
+    assert "--num-stages, --context and --quantization nf4" in ended.err
+
+
+def test_models_show_tells_sizes_split_adapters_and_where_weights_come_from(swarm: Swarm):
+    rows = [" ".join(line.split()) for line in swarm("models", "show", "org/trained").out.splitlines()]
+
+    assert rows == [
+        "MODEL org/trained",
+        "state ready",
+        "type qwen3",
+        "layers 28",
+        "parameters 596.0M",
+        "weights 1.1 GiB as stored",
+        "nf4 531.0 MiB",
+        "int8 718.0 MiB",
+        "int4-fast 525.0 MiB",
+        "quantization nf4 unless a load says otherwise",
+        "context 40960 tokens",
+        "split trained over 2 stages",
+        "shard 0 layers 0-13, 600.0 MiB, coded as int8 behind it",
+        "shard 1 layers 14-27, 537.0 MiB",
+        "adapters ann/pirate, ann/poet",
+        "weights from https://hub.example/org/trained at 0123abc",
+        "source org/trained",
+    ]
+
+
+def test_models_show_tells_what_an_adapter_is_of_and_changes(swarm: Swarm):
+    rows = [" ".join(line.split()) for line in swarm("models", "show", "ann/pirate").out.splitlines()]
+    listed = next(line for line in swarm("models").out.splitlines() if line.startswith("ann/pirate"))
+
+    assert rows[3:5] == ["adapter of org/trained", "changes q_proj, v_proj; rank 16"]
+    assert not [row for row in rows if row.startswith("quantization")]
+    assert "adapter of org/trained" in listed
+
+
+def test_an_adapter_is_imported_for_its_base_and_a_model_by_reference(swarm: Swarm, leader: ScriptedLeader):
+    adapter = swarm("model-import", "ann/pirate-lora", "--base", "org/trained")
+    reference = swarm("model-import", "org/trained", "--by-reference")
+
+    assert [(one.base_model_id, one.by_reference) for one in leader.imports] == [("org/trained", False), ("", True)]
+    assert adapter.err.splitlines()[-1] == (
+        "imported ann/pirate; next: swarm model-load org/trained --adapter ann/pirate --wait"
+    )
+    assert reference.code == 0
+
+
+def test_status_shows_how_weights_are_held_and_which_adapters_can_be_asked(swarm: Swarm):
+    lines = swarm("status").out.splitlines()
+
+    assert any("nf4, computed in F32" in line for line in lines)
+    assert "  adapters: pirate, poet" in lines
 
 
 def test_a_plan_loads_nothing_and_shows_its_notes(swarm: Swarm, leader: ScriptedLeader):

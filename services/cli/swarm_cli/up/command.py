@@ -15,6 +15,7 @@ import typer
 from swarm_core.errors import BadRequest
 
 from swarm_cli.context import CommandContext
+from swarm_cli.load_options import QuantizationOption
 from swarm_cli.serving import TransportChoice, TransportOption
 from swarm_cli.terminal import err
 from swarm_cli.up.lock import hold_folder
@@ -38,6 +39,7 @@ def up_command(
         typer.Option("--model", help="An id of the catalog, or a folder, .gguf file or hub id to import first."),
     ] = None,
     transport: TransportOption = TransportChoice.AUTO,
+    quantization: QuantizationOption = None,
     http_port: PortOption = 8080,
     grpc_port: PortOption = 50551,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="All state.")] = DEFAULT_FOLDER,
@@ -75,6 +77,7 @@ def up_command(
         ready_file=ready_file.expanduser().resolve() if ready_file else None,
         once=once,
         chat=chat and has_speaker(),
+        quantization=quantization,
     )
     if chat and not options.chat:
         err().print("no terminal to chat on; serving without one")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swarm_cli.load_options import QuantizationChoice
 from swarm_cli.serving import TransportChoice
 
 HOST = "127.0.0.1"  # one machine; nothing here listens beyond it
@@ -12,6 +13,7 @@ HOST = "127.0.0.1"  # one machine; nothing here listens beyond it
 @dataclass(frozen=True)
 class UpOptions:
     """Ports 0: a free one is chosen. model_dir None: inside data_dir. model None: the one that comes along.
+    quantization None: the model's own default.
 
     metrics_ports: process -> where it answers Prometheus; a process without one does not. The gateway does so on its
     HTTP port.
@@ -30,6 +32,7 @@ class UpOptions:
     once: str | None
     chat: bool
     metrics_ports: Mapping[str, int] = field(default_factory=dict)
+    quantization: QuantizationChoice | None = None
 
 
 @dataclass(frozen=True)

@@ -151,12 +151,17 @@ class Supervisor:
         """Import when needed, load, and wait until a test token went through all stages."""
         with steps(self._narrator.started_s) as progress:
             model_id = await ensure_model(leader, self._options.model, progress)
-        self._narrator.say(f"loading {model_id} over {self._options.stages} stages")
+        quantization = self._options.quantization
+        held = f", {quantization} weights" if quantization else ""
+        self._narrator.say(f"loading {model_id} over {self._options.stages} stages{held}")
         # What an earlier run left in the ledger names processes that are gone.
         unload = serving_pb2.UnloadModelRequest(model_id=model_id)
         await leader.ask(leader.serving.UnloadModel, unload, UNLOAD_TIMEOUT_S)
         request = serving_pb2.LoadModelRequest(
-            model_id=model_id, num_stages=self._options.stages, transport=self._options.transport.proto
+            model_id=model_id,
+            num_stages=self._options.stages,
+            transport=self._options.transport.proto,
+            quantization=quantization.proto if quantization else None,
         )
         await leader.ask(leader.serving.LoadModel, request)
         with steps(self._narrator.started_s) as progress:
