@@ -63,7 +63,7 @@ class SleepingCompute:
         self._is_last = is_last
         self._lengths: dict[int, int] = {}
 
-    def open(self, session: int, reserved_tokens: int = 0) -> None:
+    def open(self, session: int, reserved_tokens: int = 0, adapter: str = "") -> None:
         self._lengths[session] = 0
 
     def close(self, session: int) -> None:

@@ -3,12 +3,12 @@
 Held to the same contract as the real one by test_compute_contract.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from silentswarm.core.v1 import tensor_pb2
-from swarm_core.errors import BadFrame, StageFailed
+from swarm_core.errors import BadFrame, BadRequest, StageFailed
 from swarm_stage.engine.reply import Likelihood
 from swarm_stage.engine.steps import Outcome, Step
 
@@ -21,6 +21,7 @@ class ArithmeticCompute:
 
     batches: False refuses to be given several sessions in one call. spend: called with every call's steps and whether
     each draws; it moves a test's clock and returns what the call took to compute and to draw, in microseconds.
+    adapters: by name, what each adds to every position's sum.
     """
 
     vocabulary_size = VOCABULARY
@@ -32,6 +33,7 @@ class ArithmeticCompute:
         poison: int | None = None,
         batches: bool = True,
         spend: Callable[[Sequence[Step], bool], tuple[int, int]] | None = None,
+        adapters: Mapping[str, int] = {},
     ) -> None:
         self.batches = batches
         self._is_first = is_first
@@ -39,12 +41,17 @@ class ArithmeticCompute:
         self._poison = poison  # an id whose computation fails
         self.room_tokens: int | None = None  # a larger reservation finds no memory
         self._spend = spend or (lambda steps, draws: (1, 0))
+        self._adapters = {"": 0, **adapters}
+        self._added: dict[int, int] = {}  # per session
         self._held: dict[int, list[int]] = {}  # per session, per position: the sum of all up to it
 
-    def open(self, session: int, reserved_tokens: int) -> None:
+    def open(self, session: int, reserved_tokens: int, adapter: str = "") -> None:
+        if adapter not in self._adapters:
+            raise BadRequest(f"no adapter {adapter!r} here", field="adapter")
         if self.room_tokens is not None and reserved_tokens > self.room_tokens:
             raise StageFailed(f"no memory for {reserved_tokens} positions")
         self._held[session] = []
+        self._added[session] = self._adapters[adapter]
 
     def close(self, session: int) -> None:
         self._held.pop(session, None)
@@ -69,7 +76,7 @@ class ArithmeticCompute:
         passed = [(token, stages + 1) for token, stages in rows]
         total = held[-1] if held else 0
         for token, stages in passed:
-            total += int(token) * (len(held) + 1) + int(stages)
+            total += int(token) * (len(held) + 1) + int(stages) + self._added[step.session]
             held.append(total)
         if not self._is_last:
             data = np.array(passed, dtype="<f4").tobytes()

@@ -132,6 +132,7 @@ class MemoryRing:
         new_tokens_min: int = 0,
         sampling: generation_pb2.Sampling | None = None,
         constraint: Constraint | None = None,
+        adapter: str = "",
     ) -> Heard:
         heard = Heard(self.clocks[0])
         request = Request(
@@ -146,6 +147,7 @@ class MemoryRing:
             caller_weight=weight,
             new_tokens_min=new_tokens_min,
             constraint=constraint,
+            adapter=adapter,
         )
         self.first.submit(request)
         self.first.refresh_counters()

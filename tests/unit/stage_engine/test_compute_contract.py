@@ -1,7 +1,7 @@
 """What the engine relies on, held by the real model and by the arithmetic one that stands for it in engine tests."""
 
 import pytest
-from swarm_core.errors import Reason
+from swarm_core.errors import BadRequest, Reason
 from swarm_core.slices import LayerRange
 from swarm_stage.engine.sampling import Sampling
 from swarm_stage.engine.steps import Compute, Step
@@ -134,3 +134,13 @@ def test_what_goes_wrong_in_drawing_is_its_own_sessions_alone(real_halves):
 
     assert outcomes[0].error.why is Reason.STAGE_FAILED
     assert outcomes[1].error is None and outcomes[1].token is not None
+
+
+def test_an_adapter_that_is_not_held_opens_no_session(computes):
+    for compute in computes:
+        with pytest.raises(BadRequest, match="stranger"):
+            compute.open(1, 64, "stranger")
+    there = computes[0].forward([Step(1, 0, ids=(5, 6))])[0]
+
+    assert there.error is not None and there.error.why == Reason.BAD_FRAME
+    assert [compute.held_tokens() for compute in computes] == [0, 0]

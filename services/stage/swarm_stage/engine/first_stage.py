@@ -205,8 +205,8 @@ class FirstStage:
             reply.session = self._session_last
             self._sessions[reply.session] = reply
             try:
-                self._compute.open(reply.session, reply.request.needed_tokens)
-            except SwarmError as error:  # no memory for it; the others go on
+                self._compute.open(reply.session, reply.request.needed_tokens, reply.request.adapter)
+            except SwarmError as error:  # no memory for it, or no such adapter; the others go on
                 self._fail(reply, error)
                 return
         work = self._work([reply], lambda reply: self._prompt_step(reply, tokens))
@@ -309,6 +309,7 @@ class FirstStage:
         if step.pos == 0:
             frame.hidden.reserved_tokens = request.needed_tokens
             frame.hidden.sampling.CopyFrom(request.sampling)
+            frame.hidden.adapter = request.adapter
             frame.hidden.prompt_ids.extend(reply.penalised_ids)
             hold = request.hold()
             if hold is not None:

@@ -7,15 +7,16 @@ from silentswarm.core.v1 import stage_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import BadFrame, Overloaded, SwarmError
+from swarm_wire.codecs import check_coded
 from swarm_wire.tensors import check_tensor
 from swarm_wire.token_sets import mask_of
 
 from swarm_stage.engine.counters import Counters
-from swarm_stage.engine.frames import elapsed_us, failure_frame
+from swarm_stage.engine.frames import elapsed_us, failure_frame, put_hidden
 from swarm_stage.engine.likelihoods import add_likelihood
 from swarm_stage.engine.reply import HELD_IDS_MAX
 from swarm_stage.engine.sampling import Sampling, sampling_from_proto
-from swarm_stage.engine.steps import Compute, Outcome, Step
+from swarm_stage.engine.steps import Compute, Outcome, Step, WireHidden
 
 SPARE_SESSIONS = 4  # sessions whose End is still on its way, and the probe, beside in_flight_max
 
@@ -152,8 +153,7 @@ class LaterStage:
     def _step(self, frame: ring_pb2.Frame) -> Step:
         """Check a hidden frame before anything is allocated. Raises BadFrame, BadRequest or Overloaded."""
         hidden = frame.hidden
-        tensor = hidden.hidden
-        positions = check_tensor(tensor.dtype, tensor.shape, len(tensor.data), self._spec.dtype, self._hidden_size)
+        tensor, positions = self._check_hidden(hidden)
         stop = frame.pos + positions
         if stop > self._spec.context_tokens:
             raise BadFrame(f"positions up to {stop} where the context ends at {self._spec.context_tokens}")
@@ -174,6 +174,17 @@ class LaterStage:
             prompt_ids=session.prompt_ids,
         )
 
+    def _check_hidden(self, hidden: ring_pb2.Hidden) -> tuple[WireHidden, int]:
+        """What came, in the one form this stage's link has, and how many positions it is. Raises BadFrame."""
+        codec = self._spec.codec_in
+        if hidden.HasField("hidden" if codec else "coded"):
+            raise BadFrame(f"hidden state {'as it is' if codec else 'as codes'}; this link sends {codec or 'no codes'}")
+        if codec:
+            return hidden.coded, check_coded(hidden.coded, codec, self._hidden_size)
+        tensor = hidden.hidden
+        data_bytes = len(tensor.data)
+        return tensor, check_tensor(tensor.dtype, tensor.shape, data_bytes, self._spec.dtype, self._hidden_size)
+
     def _open(self, frame: ring_pb2.Frame) -> _Session:
         if frame.pos != 0 or frame.session <= self._session_last:
             raise BadFrame(f"session {frame.session} is not known here and its frame starts at {frame.pos}")
@@ -181,7 +192,8 @@ class LaterStage:
             raise Overloaded(f"stage {self._spec.stage_index} holds {len(self._sessions)} sessions already")
         session = self._read_session(frame.hidden) if self._is_last else _Session()
         self._session_last = frame.session
-        self._compute.open(frame.session, min(frame.hidden.reserved_tokens, self._spec.context_tokens))
+        reserved_tokens = min(frame.hidden.reserved_tokens, self._spec.context_tokens)
+        self._compute.open(frame.session, reserved_tokens, frame.hidden.adapter)
         self._sessions[frame.session] = session
         self._counters.requests += not frame.hidden.probe
         return session
@@ -230,7 +242,7 @@ class LaterStage:
             trace.layer_start, trace.layer_stop = self._spec.layer_start, self._spec.layer_stop
         if not self._is_last:
             assert outcome.hidden is not None
-            frame.hidden.hidden.CopyFrom(outcome.hidden)
+            put_hidden(frame.hidden, outcome.hidden)
         elif outcome.token is None:
             frame.sampled.SetInParent()
         else:

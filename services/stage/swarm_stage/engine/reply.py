@@ -87,6 +87,7 @@ class Request:
     end_ids: tokens that end the reply. new_tokens_max: at least 1. new_tokens_min: end_ids are not drawn, and stop
     texts not looked for, before so many tokens. caller: whose it is, one opaque word; callers share by caller_weight,
     which is above 0. tokenize_ms: what template and tokeniser took. constraint: the reply's shape; None is any.
+    adapter: the one it runs with; "" is the base.
     """
 
     request_id: str
@@ -102,6 +103,7 @@ class Request:
     caller_weight: float = 1.0
     tokenize_ms: float = 0.0
     constraint: Constraint | None = None
+    adapter: str = ""
 
     @property
     def needed_tokens(self) -> int:

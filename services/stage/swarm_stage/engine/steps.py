@@ -12,6 +12,10 @@ from swarm_stage.engine.reply import Likelihood
 from swarm_stage.engine.sampling import Sampling
 
 
+# Hidden states as they cross a link: as they are, or as codes where the link is coded.
+WireHidden = tensor_pb2.Tensor | tensor_pb2.CodedTensor
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """Consecutive positions of one session, from `pos`.
@@ -25,7 +29,7 @@ class Step:
     session: int
     pos: int
     ids: Sequence[int] | None = None
-    hidden: tensor_pb2.Tensor | None = None
+    hidden: WireHidden | None = None
     sampling: Sampling | None = None
     sample: bool = True
     held_ids: Sequence[int] = ()
@@ -42,7 +46,7 @@ class Outcome:
     """
 
     compute_us: int
-    hidden: tensor_pb2.Tensor | None = None
+    hidden: WireHidden | None = None
     token: int | None = None
     error: SwarmError | None = None
     sample_us: int = 0
@@ -62,10 +66,11 @@ class Compute(Protocol):
         it is run one session at a time.
         """
 
-    def open(self, session: int, reserved_tokens: int) -> None:
+    def open(self, session: int, reserved_tokens: int, adapter: str = "") -> None:
         """Begin a session with an empty cache that will hold at most reserved_tokens; 0 is not known.
 
-        Raises StageFailed when there is no memory for it.
+        adapter: the one every step of it runs with; "" is the base.
+        Raises BadRequest for an adapter that is not held, StageFailed when there is no memory for the cache.
         """
 
     def close(self, session: int) -> None:

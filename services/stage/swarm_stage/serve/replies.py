@@ -223,6 +223,7 @@ class Replies:
             caller_weight=weight if 0 < weight < math.inf else 1.0,
             tokenize_ms=tokenize_ms,
             constraint=constraint,
+            adapter=generation.adapter,
         )
 
     def _new_tokens_max(self, generation: generation_pb2.Generation, prompt_tokens: int) -> int:

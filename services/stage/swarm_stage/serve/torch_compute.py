@@ -6,28 +6,35 @@ from collections.abc import Sequence
 import numpy as np
 import structlog
 import torch
-from silentswarm.core.v1 import tensor_pb2
-from swarm_core.errors import BadFrame, StageFailed, SwarmError
+from swarm_core.errors import BadFrame, BadRequest, StageFailed, SwarmError
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.reply import Likelihood
-from swarm_stage.engine.steps import Outcome, Step
+from swarm_stage.engine.steps import Outcome, Step, WireHidden
 from swarm_stage.model.drawer import Drawer
 from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.serve.hidden_wire import HiddenWire
 
 log = structlog.get_logger()
-_TORCH_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class TorchCompute:
     """Runs steps on a slice, one session's failure kept to itself."""
 
-    def __init__(self, model: SliceModel, layers: LayerRange, dtype: str, device: str) -> None:
+    def __init__(
+        self,
+        model: SliceModel,
+        layers: LayerRange,
+        dtype: str,
+        device: str,
+        codec_in: str = "",
+        codec_out: str = "",
+    ) -> None:
+        """codec_in, codec_out: how hidden states are coded on the links; "" is not at all."""
         self._model = model
         self._layers = layers
-        self._dtype = dtype
-        self._device = torch.device(device)
+        self._wire = HiddenWire(dtype, device, codec_in, codec_out)
         self._caches: dict[int, SessionCache] = {}
         self._drawers: dict[int, Drawer] = {}  # of sessions that have drawn
 
@@ -39,7 +46,9 @@ class TorchCompute:
     def batches(self) -> bool:
         return self._model.batches
 
-    def open(self, session: int, reserved_tokens: int) -> None:
+    def open(self, session: int, reserved_tokens: int, adapter: str = "") -> None:
+        if adapter:
+            raise BadRequest(f"this stage holds no adapter {adapter[:200]!r}", field="adapter")
         try:
             self._caches[session] = self._model.new_cache(reserved_tokens)
         except RuntimeError as error:  # how torch says that memory is short, on every device
@@ -83,9 +92,14 @@ class TorchCompute:
                 cache.crop(pos)
             return {}
         if logits_BV is None:
-            hiddens = self._rows_to_wire(hidden_B1D)
+            hiddens = self._wire.write_rows(hidden_B1D)
             compute_us = (time.perf_counter_ns() - started_ns) // 1000
-            return {step.session: Outcome(compute_us, hidden) for step, hidden in zip(steps, hiddens, strict=True)}
+            return {
+                step.session: Outcome(compute_us, error=hidden)
+                if isinstance(hidden, SwarmError)
+                else Outcome(compute_us, hidden)
+                for step, hidden in zip(steps, hiddens, strict=True)
+            }
         computed_ns = time.perf_counter_ns()
         drawn = [self._draw_guarded(logits_BV[row], step) for row, step in enumerate(steps)]
         sample_us = (time.perf_counter_ns() - computed_ns) // 1000
@@ -99,19 +113,18 @@ class TorchCompute:
         """hidden_B1D of a batch, from ids or from the wire."""
         if self._layers.is_first:
             return self._model.embed([step.ids[0] for step in steps if step.ids]).transpose(0, 1)
-        data = b"".join(step.hidden.data for step in steps if step.hidden is not None)
-        return self._tensor(data).view(len(steps), 1, -1)
+        return self._wire.read_rows([step.hidden for step in steps if step.hidden is not None])[:, None]
 
     def _forward_one(self, step: Step) -> Outcome:
         started_ns = computed_ns = time.perf_counter_ns()
-        hidden: tensor_pb2.Tensor | None = None
+        hidden: WireHidden | None = None
         token: int | None = None
         likelihood: Likelihood | None = None
         error: SwarmError | None = None
         try:
             result = self._compute(step)
             computed_ns = time.perf_counter_ns()
-            if isinstance(result, tensor_pb2.Tensor):
+            if isinstance(result, WireHidden):
                 hidden = result
             elif result is not None:
                 token, likelihood, error = self._draw_guarded(result, step)
@@ -123,13 +136,17 @@ class TorchCompute:
         sample_us = (time.perf_counter_ns() - computed_ns) // 1000
         return Outcome((computed_ns - started_ns) // 1000, hidden, token, error, sample_us, likelihood)
 
-    def _compute(self, step: Step) -> tensor_pb2.Tensor | np.ndarray | None:
+    def _compute(self, step: Step) -> WireHidden | np.ndarray | None:
         """Hidden states for the next stage; on the last one logits_V, or nothing when no token is wanted."""
         cache = self._cache_at(step)
-        hidden_BTD = self._model.embed(step.ids) if step.ids is not None else self._from_wire(step.hidden)
+        if step.ids is not None:
+            hidden_BTD = self._model.embed(step.ids)
+        else:
+            assert step.hidden is not None
+            hidden_BTD = self._wire.read(step.hidden)
         hidden_BTD = self._model.run(hidden_BTD, cache, step.pos)
         if not self._layers.is_last:
-            return self._to_wire(hidden_BTD)
+            return self._wire.write(hidden_BTD)
         return self._model.logits(hidden_BTD).cpu().numpy() if step.sample else None
 
     def _draw_guarded(
@@ -161,22 +178,3 @@ class TorchCompute:
             if step.session in self._drawers:
                 self._drawers[step.session].crop(step.pos)
         return cache
-
-    def _from_wire(self, tensor: tensor_pb2.Tensor | None) -> torch.Tensor:
-        """[positions, hidden] bytes to [1, positions, hidden]; the header was checked on arrival."""
-        assert tensor is not None
-        return self._tensor(tensor.data).view(1, *tensor.shape)
-
-    def _tensor(self, data: bytes) -> torch.Tensor:
-        return torch.frombuffer(bytearray(data), dtype=_TORCH_DTYPES[self._dtype]).to(self._device)
-
-    def _to_wire(self, hidden_BTD: torch.Tensor) -> tensor_pb2.Tensor:
-        hidden_TD = hidden_BTD[0].contiguous().cpu()
-        data = hidden_TD.view(torch.uint8).numpy().tobytes()
-        return tensor_pb2.Tensor(dtype=self._dtype, shape=list(hidden_TD.shape), data=data)
-
-    def _rows_to_wire(self, hidden_B1D: torch.Tensor) -> list[tensor_pb2.Tensor]:
-        """One tensor a session; they leave the device together."""
-        rows = hidden_B1D[:, 0].contiguous().cpu().view(torch.uint8).numpy()
-        shape = [1, hidden_B1D.shape[2]]
-        return [tensor_pb2.Tensor(dtype=self._dtype, shape=shape, data=row.tobytes()) for row in rows]
