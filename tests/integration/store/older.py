@@ -4,6 +4,32 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from swarm_leader.store.address import parse_address
 
 _UNDO = {
+    "0004": [
+        *(
+            f"ALTER TABLE placements DROP COLUMN {one}"
+            for one in (
+                "quantization",
+                "quantization_asked",
+                "storage_dtype",
+                "weights_model_id",
+                "adapters",
+                "codec",
+                "predicted_tokens_per_s",
+            )
+        ),
+        *(
+            f"ALTER TABLE placement_stages DROP COLUMN {one}"
+            for one in (
+                "devices",
+                "codec_in",
+                "codec_out",
+                "inner_codecs",
+                "quantization",
+                "weight_bytes_measured",
+                "predicted_ms",
+            )
+        ),
+    ],
     "0003": [
         *(
             f"ALTER TABLE fellows DROP COLUMN {one}"

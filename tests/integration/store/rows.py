@@ -1,7 +1,9 @@
 """Records to store, with every field set to something that is not its default."""
 
+from dataclasses import replace
 from typing import Any
 
+from swarm_leader.domain.holding import AdapterRef, AdapterUse, DeviceRun, InnerCodec
 from swarm_leader.domain.records import (
     ApiTokenRecord,
     FellowRecord,
@@ -45,8 +47,42 @@ def stage(index: int = 0, **changes: Any) -> StageRecord:
         "free_bytes": None if index else 141 * 2**30,
         "route": Route.RELAY,
         "state": "loading",
+        "devices": (
+            DeviceRun(0, index * 15, index * 15 + 7, 30 * 2**30, 2**31, 2**28, 80 * 2**30),
+            DeviceRun(3, index * 15 + 7, index * 15 + 15, 40 * 2**30, 2**31, 2**28, None),
+        ),
+        "codec_in": "int4",
+        "codec_out": "int8",
+        "inner_codecs": (InnerCodec(index * 15 + 3, "int8"),),
+        "quantization": "nf4",
+        "weight_bytes_measured": 69 * 2**30,
+        "predicted_ms": 12.5,
     }
     return StageRecord(**facts | changes)
+
+
+def before_weights(record: PlacementRecord) -> PlacementRecord:
+    """A placement as a release knew it that said nothing of how weights are held."""
+    unsaid: dict[str, Any] = {
+        "devices": (),
+        "codec_in": "",
+        "codec_out": "",
+        "inner_codecs": (),
+        "quantization": "",
+        "weight_bytes_measured": None,
+        "predicted_ms": None,
+    }
+    return replace(
+        record,
+        stages=tuple(replace(one, **unsaid) for one in record.stages),
+        quantization="none",
+        quantization_asked="",
+        storage_dtype="",
+        weights_model_id="",
+        adapters=(),
+        codec="",
+        predicted_tokens_per_s=None,
+    )
 
 
 def placement(model_id: str = "org/model", epoch: int = 1, **changes: Any) -> PlacementRecord:
@@ -67,6 +103,16 @@ def placement(model_id: str = "org/model", epoch: int = 1, **changes: Any) -> Pl
         "stages": (stage(0), stage(1)),
         "batch_max": 4,
         "notes": ("one fellow declares no fp8", "zwei: \u00fc"),
+        "quantization": "int4-fast",
+        "quantization_asked": "int8",
+        "storage_dtype": "F16",
+        "weights_model_id": "org/base",
+        "adapters": (
+            AdapterRef("org/pirate", "cd" * 32, AdapterUse.CHOSEN),
+            AdapterRef("org/poet", "ef" * 32, AdapterUse.MERGED),
+        ),
+        "codec": "none",
+        "predicted_tokens_per_s": 41.75,
     }
     return PlacementRecord(**facts | changes)
 

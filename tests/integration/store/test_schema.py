@@ -14,7 +14,7 @@ from swarm_leader.store.migrate import newest_revision
 from swarm_leader.store.schema import metadata
 
 from tests.integration.store.older import go_back
-from tests.integration.store.rows import fellow, placement
+from tests.integration.store.rows import before_weights, fellow, placement
 
 
 async def test_the_migrations_make_exactly_the_tables_of_the_code(database_url: str):
@@ -72,5 +72,19 @@ async def test_placements_from_before_batches_were_capped_have_no_cap(database_u
 
     store = await open_store(database_url)
 
-    assert await store.ledger.latest("org/model") == placement(batch_max=0)
+    assert await store.ledger.latest("org/model") == before_weights(placement(batch_max=0))
+    await store.close()
+
+
+async def test_placements_from_before_weights_were_held_in_ways_are_at_full_precision(database_url: str):
+    store = await open_store(database_url)
+    await store.ledger.save(placement(), "made before")
+    await store.close()
+    await go_back(database_url, "0003")
+
+    store = await open_store(database_url)
+
+    assert await store.ledger.latest("org/model") == before_weights(placement())
+    await store.ledger.save(placement(), "saved again")
+    assert await store.ledger.latest("org/model") == placement()
     await store.close()

@@ -33,10 +33,12 @@ class Serve:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The declared capabilities that a placement depends on. None and False: not declared.
+    """The declared capabilities that a placement depends on. None, False, 0 and nothing: not declared.
 
     stage_count_max: longest ring it takes any place in (serve_n_stage).
     in_flight_max: most sessions it holds at once (serve_concurrent).
+    quantizations: methods by which it holds linear layers (serve_quantized, serve_int4_fast). codecs: of links.
+    adapters_max: most adapters of one stage. storage_dtypes: types it holds weights in beside the computed one.
     """
 
     wire: WireRange | None = None
@@ -51,6 +53,12 @@ class Capabilities:
     serve_4bit_rows: bool = False
     serve_sampling: bool = False
     link_keys: bool = False
+    quantizations: tuple[str, ...] = ()
+    codecs: tuple[str, ...] = ()
+    adapters_max: int = 0
+    serve_devices: bool = False
+    storage_dtypes: tuple[str, ...] = ()
+    maintenance: bool = False
 
 
 @dataclass(frozen=True)

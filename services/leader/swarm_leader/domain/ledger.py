@@ -1,10 +1,11 @@
 """The rules of the placement ledger: which state may follow which, and what an epoch fences. Writes nothing."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from swarm_core.errors import StaleEpoch
 
-from swarm_leader.domain.plan import Plan, PlanRequest
+from swarm_leader.domain.holding import AdapterUse, measured_runs
+from swarm_leader.domain.plan import NO_CODEC, Plan, PlanRequest
 from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, StageRecord, Transport
 
 S = PlacementState
@@ -18,6 +19,16 @@ _FOLLOWS: dict[PlacementState, set[PlacementState]] = {
     S.FAILED: {S.UNLOADED},
     S.UNLOADED: {S.UNLOADED},
 }
+
+
+@dataclass(frozen=True)
+class LoadedStage:
+    """A stage as its fellow loaded it. weight_bytes 0, quantization "" and no device bytes: it does not say."""
+
+    weight_bytes: int = 0
+    quantization: str = ""
+    notes: tuple[str, ...] = ()
+    device_weight_bytes: tuple[int, ...] = ()
 
 
 def begin(
@@ -40,6 +51,13 @@ def begin(
         stages=tuple(replace(stage, state="loading") for stage in planned.stages),
         notes=planned.notes,
         batch_max=planned.batch_max,
+        quantization=planned.quantization,
+        quantization_asked=planned.quantization_asked,
+        storage_dtype=planned.storage_dtype,
+        weights_model_id=planned.weights_model_id,
+        adapters=planned.adapters,
+        codec=planned.codec,
+        predicted_tokens_per_s=planned.predicted_tokens_per_s,
     )
 
 
@@ -72,15 +90,70 @@ def set_routes(record: PlacementRecord, routes: tuple[Route, ...]) -> PlacementR
     return replace(record, stages=tuple(replace(stage, route=route) for stage, route in pairs))
 
 
+def set_loaded(record: PlacementRecord, stage_index: int, loaded: LoadedStage, name: str) -> PlacementRecord:
+    """The record with one stage as its fellow (`name`) loaded it."""
+    stage = record.stages[stage_index]
+    changed = replace(
+        stage,
+        state="loaded",
+        quantization=loaded.quantization or record.quantization,
+        weight_bytes_measured=loaded.weight_bytes or None,
+        devices=measured_runs(stage.devices, loaded.device_weight_bytes),
+    )
+    stages = tuple(changed if one is stage else one for one in record.stages)
+    return replace(record, stages=stages, notes=(*record.notes, *(f"{name}: {note}" for note in loaded.notes)))
+
+
+def ask_again(record: PlacementRecord, fellow_ids: tuple[str, ...] = ()) -> PlanRequest:
+    """The request that gives a placement once more, as it was. fellow_ids: empty is the planner's choice."""
+    return PlanRequest(
+        num_stages=len(record.stages),
+        fellow_ids=fellow_ids,
+        transport=record.transport,
+        context_tokens=record.context_tokens,
+        quantization=record.quantization_asked or record.quantization,
+        adapters=tuple(adapter.model_id for adapter in record.adapters if adapter.use is AdapterUse.CHOSEN),
+        codec=record.codec,
+    )
+
+
 def is_same_wish(record: PlacementRecord, request: PlanRequest) -> bool:
     """Whether a request asks for nothing that this placement does not already give."""
+    return not find_differences(record, request)
+
+
+def find_differences(record: PlacementRecord, request: PlanRequest) -> list[str]:
+    """What a request asks for that a placement does not give, in words. request: with fellow and adapter ids."""
     fellow_ids = tuple(stage.fellow_id for stage in record.stages)
-    return (
-        request.num_stages in (0, len(record.stages))
-        and request.fellow_ids in ((), fellow_ids)
-        and request.transport in (Transport.AUTO, record.transport)
-        and request.context_tokens in (0, record.context_tokens)
-    )
+    held = {adapter.model_id for adapter in record.adapters}
+    missing = [adapter for adapter in request.adapters if adapter not in held]
+    differences = {
+        f"{request.num_stages} stages": request.num_stages not in (0, len(record.stages)),
+        "other fellows": request.fellow_ids not in ((), fellow_ids),
+        f"transport {request.transport.value}": request.transport not in (Transport.AUTO, record.transport),
+        f"{request.context_tokens:,} tokens of context": request.context_tokens not in (0, record.context_tokens),
+        f"quantization {request.quantization}": request.quantization
+        not in ("", record.quantization, record.quantization_asked),
+        f"{'adapter' if len(missing) == 1 else 'adapters'} {', '.join(missing)}": bool(missing),
+        f"codec {request.codec}": not _is_coded(record, request.codec),
+    }
+    return [words for words, differs in differences.items() if differs]
+
+
+def say_held(record: PlacementRecord) -> str:
+    """What a placement gives, in words, as far as a request can ask for it."""
+    count = len(record.stages)
+    words = f"over {count} stage{'' if count == 1 else 's'} by {record.transport.value}"
+    words += f" with {record.context_tokens:,} tokens of context, quantization {record.quantization}"
+    chosen = [adapter.model_id for adapter in record.adapters]
+    words += f", adapters {', '.join(chosen)}" if chosen else ", no adapters"
+    return f"{words}, codec {record.codec or 'as trained'}"
+
+
+def _is_coded(record: PlacementRecord, codec: str) -> bool:
+    """Whether the links are coded as a request asks for."""
+    coded = {stage.codec_out or NO_CODEC for stage in record.stages[:-1]}
+    return codec in ("", record.codec) or coded <= {codec}
 
 
 def _with_state(stage: StageRecord, stage_index: int, state: str) -> StageRecord:

@@ -2,17 +2,33 @@
 
 from dataclasses import dataclass
 
+from swarm_core.quantization import NONE
+
+from swarm_leader.domain.holding import AdapterRef
 from swarm_leader.domain.records import StageRecord, Transport
+
+ALL_ADAPTERS = "*"
+NO_CODEC = "none"
+CODECS = ("int8", "int4")
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked for. num_stages 0: as few as fit. fellow_ids: ids in ring order; empty is the planner's choice."""
+    """What is asked for.
+
+    num_stages 0: as many as the model was trained with, else as few as fit. fellow_ids: ids in ring order; empty is
+    the planner's choice. quantization: of swarm_core.quantization.METHODS; "" is the model's default. adapters: their
+    ids, held beside the weights; ALL_ADAPTERS is every one of the model. codec: of links, NO_CODEC or one of CODECS; ""
+    is as training did.
+    """
 
     num_stages: int = 0
     fellow_ids: tuple[str, ...] = ()
     transport: Transport = Transport.AUTO
     context_tokens: int = 0
+    quantization: str = ""
+    adapters: tuple[str, ...] = ()
+    codec: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,7 @@ class ServeDefaults:
 class Plan:
     """A placement that fits, not yet recorded.
 
-    notes: what was chosen for lack of a capability, in words. batch_max: sessions of one decode step, 0 is no cap.
+    notes: what was chosen for lack of a capability, in words. The other fields are those of PlacementRecord.
     """
 
     stages: tuple[StageRecord, ...]
@@ -44,3 +60,10 @@ class Plan:
     in_flight_max: int
     notes: tuple[str, ...]
     batch_max: int = 0
+    quantization: str = NONE
+    quantization_asked: str = ""
+    storage_dtype: str = ""
+    weights_model_id: str = ""
+    adapters: tuple[AdapterRef, ...] = ()
+    codec: str = ""
+    predicted_tokens_per_s: float | None = None

@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from swarm_core.quantization import NONE
+
+from swarm_leader.domain.holding import AdapterRef, DeviceRun, InnerCodec
+
 
 class PlacementState(StrEnum):
     """Where a placement stands; the same words as leader.v1.PlacementState."""
@@ -114,7 +118,12 @@ class JoinTokenRecord:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """One stage of a placement: which fellow, which layers, what it was planned to take."""
+    """One stage of a placement: which fellow, which layers, what it was planned to take.
+
+    devices: its layers on the fellow's devices, in order; empty when the fellow named no device. codec_in, codec_out:
+    how the hidden state is coded on the links, "" not at all. quantization, weight_bytes_measured: as its fellow
+    reported them after the load; "" and None before. predicted_ms: compute of one token; None is unknown.
+    """
 
     stage_index: int
     fellow_id: str
@@ -126,13 +135,23 @@ class StageRecord:
     free_bytes: int | None
     route: Route = Route.UNKNOWN
     state: str = "planned"  # "planned", "loading", "loaded", "lost", "ended"
+    devices: tuple[DeviceRun, ...] = ()
+    codec_in: str = ""
+    codec_out: str = ""
+    inner_codecs: tuple[InnerCodec, ...] = ()
+    quantization: str = ""
+    weight_bytes_measured: int | None = None
+    predicted_ms: float | None = None
 
 
 @dataclass(frozen=True)
 class PlacementRecord:
     """One load of a model, over its whole life. Every write of a state also appends to the log.
 
-    batch_max: sessions of one decode step on every stage; 0 is no cap.
+    batch_max: sessions of one decode step on every stage; 0 is no cap. quantization: how linear layers are planned to
+    be held; quantization_asked: what the load asked for, or the model's default, "" before that was kept.
+    storage_dtype: of full-precision weights, "" is dtype. weights_model_id: whose weights these are, when the model is
+    an adapter of it; manifest_sha256 is of that one. codec: as the load asked for.
     """
 
     placement_id: str
@@ -150,6 +169,13 @@ class PlacementRecord:
     stages: tuple[StageRecord, ...]
     notes: tuple[str, ...] = field(default=())
     batch_max: int = 0
+    quantization: str = NONE
+    quantization_asked: str = ""
+    storage_dtype: str = ""
+    weights_model_id: str = ""
+    adapters: tuple[AdapterRef, ...] = ()
+    codec: str = ""
+    predicted_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from swarm_core.errors import StaleEpoch
 
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.holding import AdapterUse
 from swarm_leader.domain.ports import Ledger
 from swarm_leader.domain.records import PlacementRecord, PlacementState
 
@@ -73,6 +74,17 @@ class Board:
     def by_id(self, placement_id: str) -> Placement | None:
         """The placement of this id, if it is still its model's newest."""
         return next((one for one in self._placements.values() if one.record.placement_id == placement_id), None)
+
+    def serving_of(self, model_id: str) -> tuple[Placement, str] | None:
+        """The placement that answers requests for a model, and the adapter they choose there ("" is none).
+
+        Ready ones come first; then a placement of that very model wins over a base that holds it as an adapter. A base
+        that failed or was unloaded holds nothing. None when nothing serves it, or ever did.
+        """
+        own = self._placements.get(model_id)
+        candidates = [(own, "")] if own is not None else []
+        candidates += [(one, model_id) for one in self.all() if _is_chosen_in(one, model_id)]
+        return min(candidates, key=lambda candidate: _distance(candidate[0]), default=None)
 
     def holding(self, fellow_id: str) -> list[Placement]:
         """Placements that have a stage in this fellow's memory."""
@@ -153,3 +165,24 @@ class Board:
         """A word for lists: "ready", "loading", ...; "unloaded" when there never was a placement."""
         placement = self._placements.get(model_id)
         return placement.state.value if placement else PlacementState.UNLOADED.value
+
+
+_NEAREST_FIRST = (
+    PlacementState.READY,
+    PlacementState.WIRING,
+    PlacementState.RECOVERING,
+    PlacementState.LOADING,
+    PlacementState.IDLE,
+)
+
+
+def _distance(placement: Placement) -> int:
+    """How far from serving a placement is; what is over is the farthest."""
+    far = len(_NEAREST_FIRST)
+    return _NEAREST_FIRST.index(placement.state) if placement.state in _NEAREST_FIRST else far
+
+
+def _is_chosen_in(placement: Placement, adapter: str) -> bool:
+    """Whether sessions of a placement can choose an adapter, now or once it serves again."""
+    chosen = {one.model_id for one in placement.record.adapters if one.use is AdapterUse.CHOSEN}
+    return adapter in chosen and placement.state in _NEAREST_FIRST

@@ -9,7 +9,7 @@ from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, ModelNotReady, StageFailed, StaleEpoch, SwarmError
 
-from swarm_leader.domain.plan import PlanRequest
+from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending
@@ -211,7 +211,7 @@ class Faults:
     async def _load_anew(self, placement: Placement, why: str) -> None:
         """A fellow of the ring takes no new epoch (serve_rewire): end it and load it as it was."""
         record = placement.record
-        again = PlanRequest(len(record.stages), _holders(placement), record.transport, record.context_tokens)
+        again = rules.ask_again(record, _holders(placement))
         placement.task = None  # this task goes on after the placement's end
         await self._ending.end(placement, PlacementState.FAILED, LinkBroken(f"{why}; loading it anew"))
         try:

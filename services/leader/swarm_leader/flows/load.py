@@ -19,6 +19,8 @@ from swarm_core.errors import (
     StaleEpoch,
     SwarmError,
 )
+from swarm_core.manifest import WEIGHT_BYTES_MAX
+from swarm_core.quantization import METHODS
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
@@ -36,6 +38,8 @@ from swarm_leader.flows.wire import Wiring
 from swarm_leader.flows.words import load_to_proto
 
 log = structlog.get_logger()
+NOTES_MAX = 16  # of one stage
+NOTE_CHARACTERS_MAX = 500
 
 
 class Loading:
@@ -102,11 +106,12 @@ class Loading:
                 wish = self._limit_context(model_id, self._resolve(request))
                 if rules.is_same_wish(current.record, wish):
                     return current
+                asked = "; ".join(rules.find_differences(current.record, wish))
                 raise Conflict(
-                    f"{model_id} is {current.state.value} over {len(current.record.stages)} stages by "
-                    f"{current.record.transport.value} with {current.record.context_tokens:,} tokens of context; "
-                    "unload it to load it otherwise",
+                    f"{model_id} is {current.state.value} {rules.say_held(current.record)}; asked for: {asked}; unload "
+                    "it to load it otherwise",
                     state=current.state.value,
+                    asked=asked,
                 )
             if instead_of is not None and (current is not instead_of or current.state is PlacementState.UNLOADED):
                 raise ModelNotReady(f"{model_id} was unloaded meanwhile", state=self._board.state_of(model_id))
@@ -128,8 +133,8 @@ class Loading:
     async def wake(self, placement: Placement) -> Placement:
         """Load an idle model again as it was: on the same fellows while they can, else on others."""
         record = placement.record
-        again = PlanRequest(len(record.stages), (), record.transport, record.context_tokens)
-        same = replace(again, fellow_ids=tuple(stage.fellow_id for stage in record.stages))
+        again = rules.ask_again(record)
+        same = rules.ask_again(record, tuple(stage.fellow_id for stage in record.stages))
         try:
             return await self.load(record.model_id, same, is_waking=True, instead_of=placement)
         except SwarmError as error:
@@ -205,7 +210,8 @@ class Loading:
 
         try:
             link = self._registry.link_of(stage.fellow_id)
-            signal = load_to_proto(record, stage, listen, self._config.step_costs)
+            by_device = fellow is not None and fellow.capabilities.serve_devices
+            signal = load_to_proto(record, stage, listen, self._config.step_costs, by_device)
             answer = await self._signals.send(link, signal, self._config.load_timeout_s, show)
         except FellowLost:
             raise
@@ -219,9 +225,10 @@ class Loading:
             held.ring_addresses, held.weight_bytes = live.ring_addresses, answer.load.weight_bytes
             if fellow.capabilities.serve_kv_budget or answer.load.kv_tokens_measured:
                 live.kv_tokens_measured = answer.load.kv_tokens_measured
+        loaded = _read_loaded(answer.load)
         await self._board.save(
             placement,
-            lambda current: rules.set_stage(current, stage.stage_index, "loaded"),
+            lambda current: rules.set_loaded(current, stage.stage_index, loaded, name),
             f"stage {stage.stage_index} loaded on {name}",
         )
 
@@ -270,6 +277,16 @@ class Loading:
         """The request with no more context than the model takes, as the planner would see it."""
         longest = self._catalog.get(model_id).context_tokens_max
         return replace(request, context_tokens=min(request.context_tokens, longest)) if longest else request
+
+
+def _read_loaded(done: link_pb2.LoadDone) -> rules.LoadedStage:
+    """What a fellow reports of a load, bounded."""
+    return rules.LoadedStage(
+        weight_bytes=done.weight_bytes if done.weight_bytes <= WEIGHT_BYTES_MAX else 0,
+        quantization=done.quantization if done.quantization in METHODS else "",
+        notes=tuple(note[:NOTE_CHARACTERS_MAX] for note in done.notes[:NOTES_MAX]),
+        device_weight_bytes=tuple(min(count, WEIGHT_BYTES_MAX) for count in done.device_weight_bytes),
+    )
 
 
 def _name_stage(error: SwarmError, stage_index: int, fellow_name: str) -> SwarmError:

@@ -1,6 +1,7 @@
 """core.v1.Capabilities as the leader's own facts. Unknown fields are ignored; a parameter of 0 does not say."""
 
 from silentswarm.core.v1 import capabilities_pb2
+from swarm_core.quantization import INT4_FAST
 
 from swarm_leader.domain.capabilities import UNLIMITED, Capabilities, Serve, WireRange
 
@@ -22,7 +23,19 @@ def capabilities_from_proto(declared: capabilities_pb2.Capabilities) -> Capabili
         serve_4bit_rows=has("serve_4bit_rows"),
         serve_sampling=has("serve_sampling"),
         link_keys=has("link_keys"),
+        quantizations=_quantizations(declared),
+        codecs=tuple(declared.serve_codec.codecs),
+        adapters_max=_limit(declared.serve_adapters.adapters_max) if has("serve_adapters") else 0,
+        serve_devices=has("serve_devices"),
+        storage_dtypes=tuple(declared.serve_storage.dtypes),
+        maintenance=has("maintenance"),
     )
+
+
+def _quantizations(declared: capabilities_pb2.Capabilities) -> tuple[str, ...]:
+    """The methods a fellow has; int4-fast is a capability of its own."""
+    fast = (INT4_FAST,) if declared.HasField("serve_int4_fast") else ()
+    return (*(method for method in declared.serve_quantized.methods if method != INT4_FAST), *fast)
 
 
 def _serve(declared: capabilities_pb2.Serve) -> Serve:

@@ -3,14 +3,16 @@
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import BadRequest
+from swarm_core.quantization import method_of
 
-from swarm_leader.domain.plan import Plan, PlanRequest
+from swarm_leader.domain.plan import CODECS, NO_CODEC, Plan, PlanRequest
 from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Placement
 from swarm_leader.flows.gate import Gates
 from swarm_leader.flows.registry import Registry
-from swarm_leader.flows.words import route_to_proto
+from swarm_leader.flows.words import route_to_proto, run_to_proto
 
+ADAPTERS_MAX = 64  # of one load; more than any stage holds
 CONTEXT_TOKENS_MIN = 64  # a chat template and one short question
 _TRANSPORTS = {
     stage_pb2.TRANSPORT_AUTO: Transport.AUTO,
@@ -40,7 +42,23 @@ def plan_request_from_proto(request: serving_pb2.LoadModelRequest, usual: Transp
             field="context_tokens",
             context_tokens=request.context_tokens,
         )
-    return PlanRequest(request.num_stages, tuple(request.fellow_ids), transport, request.context_tokens)
+    if len(request.adapters) > ADAPTERS_MAX:
+        raise BadRequest(f"{len(request.adapters)} adapters are too many; at most {ADAPTERS_MAX}", field="adapters")
+    if any(not adapter for adapter in request.adapters):
+        raise BadRequest("an adapter's id is empty", field="adapters")
+    if request.codec not in ("", NO_CODEC, *CODECS):
+        known = ", ".join((NO_CODEC, *CODECS))
+        raise BadRequest(f"codec {request.codec[:40]!r} does not exist; one of: {known}", field="codec")
+    asked = request.quantization
+    return PlanRequest(
+        num_stages=request.num_stages,
+        fellow_ids=tuple(request.fellow_ids),
+        transport=transport,
+        context_tokens=request.context_tokens,
+        quantization=method_of(asked.method, asked.bits, asked.backend),
+        adapters=tuple(dict.fromkeys(request.adapters)),
+        codec=request.codec,
+    )
 
 
 class StatusWriter:
@@ -61,6 +79,10 @@ class StatusWriter:
             context_tokens=plan.context_tokens,
             notes=plan.notes,
             batch_max=plan.batch_max,
+            quantization=plan.quantization,
+            adapters=[adapter.model_id for adapter in plan.adapters],
+            predicted_tokens_per_s=plan.predicted_tokens_per_s,
+            dtype=plan.dtype,
         )
 
     def of_model(self, model_id: str, placement: Placement | None) -> serving_pb2.ModelStatus:
@@ -84,6 +106,10 @@ class StatusWriter:
             probe_lap_ms=placement.probe_lap_ms,
             notes=record.notes,
             batch_max=record.batch_max,
+            quantization=record.quantization,
+            adapters=[adapter.model_id for adapter in record.adapters],
+            predicted_tokens_per_s=record.predicted_tokens_per_s,
+            dtype=record.dtype,
         )
 
     def _stage(self, stage: StageRecord) -> serving_pb2.StagePlacement:
@@ -99,6 +125,11 @@ class StatusWriter:
             free_bytes=stage.free_bytes,
             route=route_to_proto(stage.route),
             state=stage.state,
+            devices=[run_to_proto(run) for run in stage.devices],
+            weight_bytes_measured=stage.weight_bytes_measured,
+            quantization=stage.quantization,
+            codec_out=stage.codec_out,
+            predicted_ms=stage.predicted_ms,
         )
 
     def _live_stage(self, placement: Placement, stage: StageRecord) -> serving_pb2.StagePlacement:

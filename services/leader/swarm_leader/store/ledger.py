@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from swarm_core.clock import Clock
 from swarm_core.errors import SwarmError
 
+from swarm_leader.domain.holding import AdapterRef, AdapterUse, DeviceRun, InnerCodec
 from swarm_leader.domain.records import LedgerEvent, PlacementRecord, PlacementState, Route, StageRecord, Transport
 from swarm_leader.store.fellows import Transactions
 from swarm_leader.store.schema import placement_events, placement_stages, placements, write_probe
@@ -38,7 +39,7 @@ class SqlLedger:
             "at_s": self._clock.unix_s(),
             "what": clean_text(what),
         }
-        stage_rows = [{"placement_id": placement.placement_id, **asdict(stage)} for stage in placement.stages]
+        stage_rows = [_stage_row(placement.placement_id, stage) for stage in placement.stages]
         mine = placement_stages.c.placement_id == placement.placement_id
         async with self._database.writing() as connection:
             await connection.execute(insert_or_replace(connection.dialect.name, placements, _row_of(placement)))
@@ -121,6 +122,10 @@ def _row_of(placement: PlacementRecord) -> dict[str, Any]:
     return row | {"reason": clean_text(placement.reason), "notes": notes}
 
 
+def _stage_row(placement_id: str, stage: StageRecord) -> dict[str, Any]:
+    return {"placement_id": placement_id, **asdict(stage), "quantization": clean_text(stage.quantization)}
+
+
 async def _records(connection: AsyncConnection, query: sa.Select[Any]) -> list[PlacementRecord]:
     """The placements of a query with their stages."""
     rows = (await connection.execute(query)).mappings().all()
@@ -139,16 +144,25 @@ async def _records(connection: AsyncConnection, query: sa.Select[Any]) -> list[P
 
 def _placement_of(row: Any, stage_rows: Sequence[Any]) -> PlacementRecord:
     facts = dict(row)
-    stages = []
-    for stage_row in stage_rows:
-        stage = {name: fact for name, fact in stage_row.items() if name != "placement_id"}
-        stages.append(StageRecord(**stage | {"route": Route(stage["route"])}))
     return PlacementRecord(
         **facts
         | {
             "state": PlacementState(facts["state"]),
             "transport": Transport(facts["transport"]),
             "notes": tuple(facts["notes"]),
-            "stages": tuple(stages),
+            "adapters": tuple(AdapterRef(**one | {"use": AdapterUse(one["use"])}) for one in facts["adapters"]),
+            "stages": tuple(_stage_of(stage_row) for stage_row in stage_rows),
+        }
+    )
+
+
+def _stage_of(row: Any) -> StageRecord:
+    facts = {name: fact for name, fact in row.items() if name != "placement_id"}
+    return StageRecord(
+        **facts
+        | {
+            "route": Route(facts["route"]),
+            "devices": tuple(DeviceRun(**run) for run in facts["devices"]),
+            "inner_codecs": tuple(InnerCodec(**one) for one in facts["inner_codecs"]),
         }
     )

@@ -75,6 +75,13 @@ placements = sa.Table(
     sa.Column("created_s", sa.Double, nullable=False),
     sa.Column("notes", sa.JSON, nullable=False),
     sa.Column("batch_max", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("quantization", sa.Text, nullable=False, server_default="none"),
+    sa.Column("quantization_asked", sa.Text, nullable=False, server_default=""),
+    sa.Column("storage_dtype", sa.Text, nullable=False, server_default=""),
+    sa.Column("weights_model_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("adapters", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("codec", sa.Text, nullable=False, server_default=""),
+    sa.Column("predicted_tokens_per_s", sa.Double, nullable=True),
 )
 
 placement_stages = sa.Table(
@@ -92,6 +99,13 @@ placement_stages = sa.Table(
     sa.Column("free_bytes", sa.BigInteger, nullable=True),
     sa.Column("route", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
+    sa.Column("devices", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("codec_in", sa.Text, nullable=False, server_default=""),
+    sa.Column("codec_out", sa.Text, nullable=False, server_default=""),
+    sa.Column("inner_codecs", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("quantization", sa.Text, nullable=False, server_default=""),
+    sa.Column("weight_bytes_measured", sa.BigInteger, nullable=True),
+    sa.Column("predicted_ms", sa.Double, nullable=True),
 )
 
 # Append-only: triggers of the first migration refuse UPDATE and DELETE.
