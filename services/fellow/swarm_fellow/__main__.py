@@ -69,6 +69,8 @@ def compose(
         in_flight_max=config.in_flight_max,
         batch_max=max(0, config.batch_max),
         attention=config.attention,
+        lora=config.lora,
+        device_names=hardware.device_names,
         measure_step_costs=config.step_costs,
         tls_dir=lambda: certificates.tls_dir,
         listens_in_tls_alone=not (is_loopback(config.bind_host) or config.allow_insecure),

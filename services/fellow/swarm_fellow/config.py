@@ -1,6 +1,6 @@
 """What a fellow can be told by its environment, one frozen field a variable. Reads no environment itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from swarm_fellow.domain.state_folder import LEADER_ROOTS
 STATE_DIR = Path("~/.silent-swarm/fellow")
 MODEL_CACHE = Path("~/.silent-swarm/models")
 ATTENTION = ("auto", "grouped", "sdpa")
+LORA = ("lean", "lean16", "peft")
 IN_FLIGHT_LIMIT = 1024  # open replies a fellow could ever keep apart; guards against a mistyped variable
 
 
@@ -63,6 +64,12 @@ class FellowConfig:
         "auto",
         "'grouped' shares a key/value head with its query heads instead of copying it for each, 'sdpa' never does, "
         "'auto' where it is faster",
+    )
+    lora: str = env(
+        "SWARM_SERVE_LORA",
+        "lean",
+        "how adapters that are not merged are computed: 'lean' in float32, 'lean16' in the stage's own type, 'peft' by "
+        "that library",
     )
     step_costs: bool = env(
         "SWARM_SERVE_STEP_COSTS", False, "every load here measures its step costs and the link, into the stage's log"
@@ -151,11 +158,8 @@ def check_config(config: FellowConfig) -> None:
     _check_range("SWARM_FELLOW_MEMORY_MB", config.memory_mb, 0, 2**30)
     _check_range("SWARM_STAGE_THREADS", config.stage_threads, 0, 1024)
     _check_range("SWARM_STAGE_SILENT_S", config.stage_silent_max_s, 1, 86_400)
-    if config.attention not in ATTENTION:
-        raise BadRequest(
-            f"SWARM_SERVE_ATTENTION={config.attention!r} must be one of {', '.join(ATTENTION)}",
-            field="SWARM_SERVE_ATTENTION",
-        )
+    _check_one_of("SWARM_SERVE_ATTENTION", config.attention, ATTENTION)
+    _check_one_of("SWARM_SERVE_LORA", config.lora, LORA)
     device, _, card = config.stage_device.partition(":")
     if config.stage_device not in ("", "cpu") and not (device == "cuda" and card.isdigit()):
         raise BadRequest(
@@ -174,6 +178,11 @@ def _read_secret(file: str, variable: str) -> str:
     if not secret:
         raise BadRequest(f"{variable}: {file} is empty", field=variable)
     return secret
+
+
+def _check_one_of(variable: str, word: str, words: Sequence[str]) -> None:
+    if word not in words:
+        raise BadRequest(f"{variable}={word!r} must be one of {', '.join(words)}", field=variable)
 
 
 def _check_range(variable: str, number: float, lowest: float, highest: float) -> None:

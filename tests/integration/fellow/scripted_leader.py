@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import grpc
@@ -20,6 +20,7 @@ from silentswarm.fellow.v1 import (
 )
 from swarm_core.errors import Conflict, LinkBroken, ModelNotFound
 from swarm_core.manifest import FileEntry, Manifest, TensorEntry, manifest_sha256, manifest_to_json
+from swarm_core.servable_parts import AdapterOf
 from swarm_rpc.server import listen, make_server
 
 CHUNK_BYTES = 4096
@@ -55,13 +56,22 @@ class TinyModel:
     @property
     def manifest_json(self) -> bytes:
         """Its servable.json."""
+        return manifest_to_json(self.manifest)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it is made of."""
         tensors = {
             name: TensorEntry("base/w.safetensors", 0, len(raw), "F32", (len(raw) // 4,), hash_of(raw))
             for name, raw in self.tensors.items()
         }
         files = {name: FileEntry(len(raw), hash_of(raw)) for name, raw in self.files.items()}
-        manifest = Manifest(self.model_id, "llama", 4, 64, 64, 1, 64, False, 512, tensors, files)
-        return manifest_to_json(manifest)
+        return Manifest(self.model_id, "llama", 4, 64, 64, 1, 64, False, 512, tensors, files)
+
+    @property
+    def sha256(self) -> str:
+        """What names its manifest."""
+        return manifest_sha256(self.manifest_json)
 
     def spec(self, placement_id: str, **changes) -> stage_pb2.StageSpec:
         """A stage of it: layers 0 and 1 of a ring of two, unless changed."""
@@ -75,6 +85,36 @@ class TinyModel:
         names += ["model.embed_tokens.weight"] if layer_start == 0 else []
         names += ["model.norm.weight", "lm_head.weight"] if layer_stop == 4 else []
         return sum(map(len, {*(self.tensors[name] for name in names), *self.files.values()}))
+
+
+@dataclass
+class TinyAdapter(TinyModel):
+    """An adapter of a TinyModel: A and B of one module a layer."""
+
+    model_id: str = "tiny/adapter"
+    base: TinyModel = field(default_factory=TinyModel)
+
+    def __post_init__(self) -> None:
+        for layer in range(4):
+            for half in "AB":
+                name = f"model.layers.{layer}.self_attn.q_proj.lora_{half}.weight"
+                self.tensors[name] = hashlib.sha256((self.model_id + name).encode()).digest() * 64
+        self.files = {"adapter_config.json": b'{"r": 2, "lora_alpha": 4}'}
+
+    @property
+    def manifest(self) -> Manifest:
+        """As a whole model's, but for what it is of and that its tensors have two dimensions."""
+        whole = super().manifest
+        shaped = {
+            name: replace(entry, shape=(2, 256) if "lora_A" in name else (256, 2))
+            for name, entry in whole.tensors.items()
+        }
+        return replace(whole, tensors=shaped, adapter=AdapterOf(self.base.model_id, 2, ("q_proj",), 2.0))
+
+    def slice_bytes(self, layer_start: int, layer_stop: int) -> int:
+        """Different bytes of these layers, small files included."""
+        own = [raw for name, raw in self.tensors.items() if layer_start <= int(name.split(".")[2]) < layer_stop]
+        return sum(map(len, {*own, *self.files.values()}))
 
 
 class FellowConnection:

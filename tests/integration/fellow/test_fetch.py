@@ -139,6 +139,53 @@ async def test_a_held_model_keeps_its_files_and_an_unloaded_one_makes_room(tmp_p
     assert again.fetched_bytes > 0
 
 
+async def test_models_with_equal_tensors_share_their_files(tmp_path: Path):
+    """Every norm of both models has the same bytes."""
+    one, two = TinyModel("tiny/one"), TinyModel("tiny/two")
+    leader = ScriptedLeader(one, two)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_MAX_LOADED_MODELS="2"):
+        fellow = await leader.connection()
+        first = await fellow.load(one.spec("p1"))
+        second = await fellow.load(two.spec("p2"))
+
+    shared = {one.tensors["model.layers.0.norm.weight"], *one.files.values()} & {*two.tensors.values()}
+    shared_bytes = sum(map(len, shared))
+    assert shared_bytes > 0 and first.fetched_bytes == one.slice_bytes(0, 2)
+    assert second.fetched_bytes == two.slice_bytes(0, 2) - shared_bytes
+
+
+async def test_two_loads_at_once_share_one_download(tmp_path: Path):
+    leader = ScriptedLeader(TinyModel())
+    await leader.start()
+    model = leader.models["tiny/one"]
+    async with running_fellow(leader.address, tmp_path, SWARM_MAX_LOADED_MODELS="2"):
+        fellow = await leader.connection()
+        leader.hold_after_bytes = 0
+        ids = [fellow.send(load=link_pb2.LoadSignal(spec=model.spec(placement))) for placement in ("p1", "p2")]
+        await eventually(lambda: list((tmp_path / "models").rglob("*.part")), "one of them has claimed its pieces")
+        leader.go_on.set()
+        results = [await fellow.result(signal_id) for signal_id in ids]
+
+    assert all(result.WhichOneof("outcome") == "load" for result in results)
+    assert leader.fetched_bytes == model.slice_bytes(0, 2)
+
+
+async def test_a_new_cut_of_a_model_fetches_only_the_layers_that_moved(tmp_path: Path):
+    """From two stages to three: the second fellow holds layers 2 and 3 and now takes 1 and 2."""
+    leader = ScriptedLeader(TinyModel())
+    await leader.start()
+    model = leader.models["tiny/one"]
+    async with running_fellow(leader.address, tmp_path):
+        fellow = await leader.connection()
+        await fellow.load(model.spec("p1", stage_index=1, layer_start=2, layer_stop=4))
+        await fellow.ask(unload=link_pb2.UnloadSignal(placement_id="p1"))
+        cut = dict(stage_index=1, stage_count=3, layer_start=1, layer_stop=3)
+        moved = await fellow.load(model.spec("p2", **cut))
+
+    assert moved.fetched_bytes == len(model.tensors["model.layers.1.mlp.weight"])  # its norm is equal to layer 2's
+
+
 async def test_two_fellows_with_one_cache_share_the_downloads(tmp_path: Path):
     leader = ScriptedLeader(TinyModel())
     await leader.start()

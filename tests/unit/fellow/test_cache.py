@@ -5,7 +5,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from swarm_core.errors import DiskFull, HashMismatch
+from swarm_core.errors import DiskFull
 from swarm_core.manifest import FileEntry, TensorEntry
 from swarm_fellow.host.cache import ModelCache, Part, Piece, disk_errors, safetensors_header
 
@@ -81,15 +81,15 @@ def test_only_one_holds_a_piece_and_nobody_needs_one_that_is_complete(tmp_path: 
     assert Part.claim(piece) is None and not piece.part_path.exists()
 
 
-def test_wrong_bytes_are_dropped_once_and_refused_the_second_time(tmp_path: Path):
+def test_wrong_bytes_are_dropped_and_what_is_discarded_leaves_nothing(tmp_path: Path):
     piece = tensor_piece(tmp_path)
     part = claim(piece)
     part.append(bytes(len(RAW)))
     assert not part.finish() and part.received_bytes == 0
-    part.append(bytes(len(RAW)))
+    assert part.mismatches == 1 and part.found_sha256 == hashlib.sha256(bytes(len(RAW))).hexdigest()
+    part.discard()
+    part.release()
 
-    with pytest.raises(HashMismatch, match="w came twice"):
-        part.finish()
     assert not piece.path.exists() and not piece.part_path.exists()
 
 

@@ -9,7 +9,8 @@ from swarm_core.errors import HashMismatch, Unavailable
 from swarm_core.manifest import FileEntry, Manifest, TensorEntry, manifest_sha256, manifest_to_json
 from swarm_fellow.host.cache import ModelCache
 from swarm_fellow.host.cache_room import CacheRoom
-from swarm_fellow.host.fetch import Chunk, SliceFetcher, Wanted
+from swarm_fellow.host.fetch import ModelRef, SliceFetcher
+from swarm_fellow.host.sources import Chunk, ModelBytes, Wanted
 
 RIGHT = {"config.json": b"{}" * 500, "model.embed_tokens.weight": b"e" * 4096, "model.layers.0.w": b"w" * 4096}
 RIGHT |= {"model.norm.weight": b"n" * 64}
@@ -31,8 +32,13 @@ def manifest_json() -> bytes:
     return manifest_to_json(Manifest("m", "llama", 1, 8, 8, 1, 8, True, 64, tensors, files))
 
 
+MODEL = ModelRef("m", manifest_sha256(manifest_json()))
+
+
 class Liar:
     """A leader that answers every fetch so. asked: how often it was."""
+
+    name, crosses_network, tries_max = "the leader", True, 8
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -43,7 +49,15 @@ class Liar:
         """The honest one."""
         return manifest_json()
 
-    async def fetch(self, model_id: str, sha256: str, wanted: Sequence[Wanted]) -> AsyncGenerator[Chunk, None]:
+    async def names_here(self, model: ModelBytes, names: Sequence[str]) -> set[str]:
+        """It claims to have everything."""
+        return set(names)
+
+    def may_ask_again(self, model: ModelBytes, name: str, mismatches: int) -> bool:
+        """As the real one."""
+        return mismatches < 2
+
+    async def fetch(self, model: ModelBytes, wanted: Sequence[Wanted]) -> AsyncGenerator[Chunk, None]:
         """Whatever the test wants."""
         self.asked += 1
         for chunk in self._answer(wanted):
@@ -55,7 +69,7 @@ async def fetch(answer: Answer, root: Path) -> Liar:
     """Fetch everything, without waiting between tries."""
     liar = Liar(answer)
     fetcher = SliceFetcher(liar, ModelCache(root), CacheRoom(root, 0), SystemClock(), lambda: 0.0)
-    await fetcher.fetch("m", manifest_sha256(manifest_json()), 0, 1, lambda done, total: None)
+    await fetcher.fetch(MODEL, 0, 1, lambda done, total: None)
     return liar
 
 
@@ -128,7 +142,7 @@ async def test_bytes_of_the_right_length_and_the_wrong_hash_are_asked_for_twice_
     liar = Liar(wrong)
     fetcher = SliceFetcher(liar, ModelCache(tmp_path), CacheRoom(tmp_path, 0), SystemClock(), lambda: 0.0)
     with pytest.raises(HashMismatch, match="came twice with wrong bytes"):
-        await fetcher.fetch("m", manifest_sha256(manifest_json()), 0, 1, lambda done, total: None)
+        await fetcher.fetch(MODEL, 0, 1, lambda done, total: None)
 
     assert liar.asked == 2
     assert not list(tmp_path.rglob("*.safetensors")) and not list(tmp_path.rglob("config.json"))
@@ -144,6 +158,6 @@ async def test_a_manifest_is_kept_once_there_is_room_for_the_load(tmp_path: Path
             return super().reserve(pieces)
 
     fetcher = SliceFetcher(Liar(honest), ModelCache(tmp_path), Room(tmp_path, 0), SystemClock(), lambda: 0.0)
-    await fetcher.fetch("m", manifest_sha256(manifest_json()), 0, 1, lambda done, total: None)
+    await fetcher.fetch(MODEL, 0, 1, lambda done, total: None)
 
     assert order == ["room"] and list(tmp_path.rglob("servable.json"))

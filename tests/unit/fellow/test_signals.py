@@ -13,7 +13,7 @@ class ReportingLoader:
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
 
-    async def load(self, spec, listen, progress) -> link_pb2.LoadDone:
+    async def load(self, signal, progress) -> link_pb2.LoadDone:
         progress("fetch", 1, 10)
         progress("fetch", 2, 10)
         self._clock.advance(0.6)

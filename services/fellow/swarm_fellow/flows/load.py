@@ -1,7 +1,7 @@
 """One LOAD: fetch the slice, make room, start the process, build. Undone whole when any step fails."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -11,21 +11,24 @@ from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
 from swarm_core.errors import BadRequest, Cancelled, CapabilityMissing, Conflict, LoadFailed, Reason, SwarmError
 from swarm_core.listen import join_host_port
 
+from swarm_fellow.domain.device_runs import DeviceRun, place_layers
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
-from swarm_fellow.host.fetch import FetchedSlice, SliceFetcher
+from swarm_fellow.host.fetch import FetchedModel, FetchedSlice, ModelRef, SliceFetcher
 from swarm_fellow.rpc.convert import describe_stage
 
 log = structlog.get_logger()
 
 # Told (step, done, total); bytes for "fetch" and "weights", processes for "start".
 LoadProgress = Callable[[str, int, int], None]
+ADAPTERS_MAX = 64  # of one stage; each is a manifest to hold and files to keep
 
 
 @dataclass(frozen=True)
 class StageSettings:
     """What every stage of this machine is told.
 
-    choose_device: where one more stage runs now, "cpu" or "cuda:0". advertise_host: what peers dial.
+    choose_device: where one more stage runs now, "cpu" or "cuda:0". device_names: all there are, in the order in which
+    they are reported. advertise_host: what peers dial. lora: "lean", "lean16" or "peft".
     bind_host: empty does not listen. in_flight_max: sessions a stage may be planned for, as this fellow declared.
     batch_max: sessions of a decode step where the leader sets no cap; 0 is no cap. attention: "auto", "grouped" or
     "sdpa". measure_step_costs: also where the leader does not ask for it. tls_dir: folder with what
@@ -43,6 +46,8 @@ class StageSettings:
     measure_step_costs: bool
     tls_dir: Callable[[], str] = lambda: ""
     listens_in_tls_alone: bool = False
+    lora: str = "lean"
+    device_names: Callable[[], Sequence[str]] = lambda: ("cpu",)
 
     def applied_to(self, spec: stage_pb2.StageSpec) -> stage_pb2.StageSpec:
         """What the stage is told to be: the leader's plan, and our own choice where it leaves one."""
@@ -63,13 +68,15 @@ class Loader:
         self._loading: dict[str, asyncio.Task[link_pb2.LoadDone]] = {}
         self._called_off: set[asyncio.Task] = set()
 
-    async def load(self, spec: stage_pb2.StageSpec, listen: bool, progress: LoadProgress) -> link_pb2.LoadDone:
+    async def load(self, signal: link_pb2.LoadSignal, progress: LoadProgress) -> link_pb2.LoadDone:
         """Fetch, start and build one stage; the placement that is held already answers at once.
 
         Raises what SliceFetcher.fetch raises, LoadFailed or StageFailed with what the process said, Conflict (another
         stage of this placement is here), CapabilityMissing (it is to hold more sessions than this fellow declared),
-        Cancelled (unloaded meanwhile). Cancelling it undoes it.
+        BadRequest (devices that are not here, or do not hold each layer once), Cancelled (unloaded meanwhile).
+        Cancelling it undoes it.
         """
+        spec = signal.spec
         held = self._table.find(spec.placement_id)
         if held:
             return _answer_again(held, spec)
@@ -77,6 +84,9 @@ class Loader:
             raise Conflict(f"placement {spec.placement_id} is being loaded already", placement=spec.placement_id)
         if not spec.placement_id or not spec.model_id:
             raise BadRequest("a stage needs a placement and a model", field="spec")
+        if len(spec.adapters) > ADAPTERS_MAX:
+            raise BadRequest(f"{len(spec.adapters)} adapters of one stage; at most {ADAPTERS_MAX}", field="adapters")
+        self._placed(signal)  # refused before anything is fetched
         if spec.in_flight_max > self._settings.in_flight_max:
             # Planned and then refused reply by reply, it would look served and answer OVERLOADED.
             raise CapabilityMissing(
@@ -85,7 +95,7 @@ class Loader:
                 planned=spec.in_flight_max,
                 in_flight_max=self._settings.in_flight_max,
             )
-        work = asyncio.create_task(self._load(spec, listen, progress))
+        work = asyncio.create_task(self._load(signal, progress))
         self._loading[spec.placement_id] = work
         try:
             return await work
@@ -106,14 +116,15 @@ class Loader:
         if loads:
             await asyncio.wait(loads)
 
-    async def _load(self, spec: stage_pb2.StageSpec, listen: bool, progress: LoadProgress) -> link_pb2.LoadDone:
+    async def _load(self, signal: link_pb2.LoadSignal, progress: LoadProgress) -> link_pb2.LoadDone:
+        spec = signal.spec
         log.info("load begins", stage=describe_stage(spec))
         fetched = await self._fetcher.fetch(
-            spec.model_id,
-            spec.manifest_sha256,
+            ModelRef(spec.weights_model_id or spec.model_id, spec.manifest_sha256),
             spec.layer_start,
             spec.layer_stop,
             lambda done, total: progress("fetch", done, total),
+            [ModelRef(adapter.model_id, adapter.manifest_sha256) for adapter in spec.adapters],
         )
         progress("start", 0, 1)
         try:
@@ -124,11 +135,14 @@ class Loader:
         stage.on_gone = fetched.use.release
         progress("start", 1, 1)
         try:
-            loaded = await self._build(stage, fetched, listen, progress)
+            loaded = await self._build(stage, fetched, signal, progress)
             done = link_pb2.LoadDone(
                 weight_bytes=loaded.weight_bytes,
                 fetched_bytes=fetched.fetched_bytes,
                 kv_tokens_measured=loaded.kv_tokens_measured,
+                quantization=loaded.quantization,
+                notes=loaded.notes,
+                device_weight_bytes=loaded.device_weight_bytes,
             )
             if loaded.ring_port:
                 done.ring_addresses.append(join_host_port(self._settings.advertise_host, loaded.ring_port))
@@ -146,17 +160,30 @@ class Loader:
         return done
 
     async def _build(
-        self, stage: HeldStage, fetched: FetchedSlice, listen: bool, progress: LoadProgress
+        self, stage: HeldStage, fetched: FetchedSlice, signal: link_pb2.LoadSignal, progress: LoadProgress
     ) -> rpc_pb2.Loaded:
-        tls_dir = self._settings.tls_dir()
+        tls_dir, listen = self._settings.tls_dir(), signal.listen
         if listen and self._settings.listens_in_tls_alone and not tls_dir:
             log.warning("no direct links: the leader gives no certificate", bind_host=self._settings.bind_host)
             listen = False
+        placed = self._placed(signal)
         request = rpc_pb2.LoadRequest(
             spec=self._settings.applied_to(stage.spec),
-            model_dir=str(fetched.model_dir.absolute()),
-            tensor_files={name: str(path.absolute()) for name, path in fetched.tensor_files.items()},
-            device=await self._settings.choose_device(),
+            model_dir=str(fetched.base.model_dir.absolute()),
+            tensor_files=_paths(fetched.base),
+            adapters=[
+                rpc_pb2.AdapterFiles(
+                    model_id=ref.model_id, model_dir=str(adapter.model_dir.absolute()), tensor_files=_paths(adapter)
+                )
+                for ref, adapter in zip(stage.spec.adapters, fetched.adapters, strict=True)
+            ],
+            device=placed[0].device if placed else await self._settings.choose_device(),
+            device_layers=[
+                rpc_pb2.DeviceLayers(device=run.device, layer_start=run.layer_start, layer_stop=run.layer_stop)
+                for run in placed
+                if len(placed) > 1
+            ],
+            lora=self._settings.lora,
             threads=self._settings.threads,
             prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
             ring_bind_host=self._settings.bind_host if listen else "",
@@ -168,6 +195,12 @@ class Loader:
                 return event.loaded
             progress(event.progress.step, event.progress.done, event.progress.total)
         raise AssertionError("StageClient.load ends with `loaded` or raises")
+
+    def _placed(self, signal: link_pb2.LoadSignal) -> list[DeviceRun]:
+        """Which layers go where, by this machine's names; empty leaves it to us. Raises BadRequest."""
+        asked = [(run.device_index, run.layer_start, run.layer_stop) for run in signal.device_runs]
+        spec = signal.spec
+        return place_layers(asked, self._settings.device_names(), spec.layer_start, spec.layer_stop)
 
     async def _why(self, stage: HeldStage, error: Exception) -> Exception:
         """What to tell about a failed build: its own reason, or how its process ended."""
@@ -186,9 +219,14 @@ class Loader:
         )
 
 
+def _paths(model: FetchedModel) -> dict[str, str]:
+    return {name: str(path.absolute()) for name, path in model.tensor_files.items()}
+
+
 def _answer_again(held: HeldStage, spec: stage_pb2.StageSpec) -> link_pb2.LoadDone:
     """The answer of the first load, with nothing fetched. Raises Conflict when it was another stage."""
     same = ("model_id", "stage_index", "stage_count", "layer_start", "layer_stop", "manifest_sha256")
+    same += ("weights_model_id", "adapters", "quantization", "storage_dtype")
     if any(getattr(held.spec, name) != getattr(spec, name) for name in same):
         raise Conflict(f"this fellow holds {describe_stage(held.spec)}", placement=spec.placement_id)
     answer = link_pb2.LoadDone()

@@ -110,7 +110,7 @@ class SignalRunner:
         self._send(link_pb2.ConnectRequest(result=result))
 
     async def _load(self, signal: link_pb2.LoadSignal, steps: "_Steps") -> link_pb2.SignalResult:
-        return link_pb2.SignalResult(load=await self._loader.load(signal.spec, signal.listen, steps.report))
+        return link_pb2.SignalResult(load=await self._loader.load(signal, steps.report))
 
     async def _unload(self, signal: link_pb2.UnloadSignal, steps: "_Steps") -> link_pb2.SignalResult:
         await self._loader.call_off(signal.placement_id)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm_core.errors import DiskFull, HashMismatch
+from swarm_core.errors import DiskFull
 from swarm_core.manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, FileEntry, TensorEntry, check_relative_path
 
 MODELS = "models"  # below the root, a folder for each manifest
@@ -109,6 +109,7 @@ class Part:
         self.piece = piece
         self.is_finished = False
         self.mismatches = 0
+        self.found_sha256 = ""  # of the last bytes that were wrong
         self._descriptor = descriptor
         self._writing = threading.Lock()
         self._hash = hashlib.sha256()
@@ -159,10 +160,7 @@ class Part:
         self.received_bytes += len(chunk)
 
     def finish(self) -> bool:
-        """Verify and give the final name; False when the bytes are wrong, which are then dropped to start again.
-
-        Raises HashMismatch the second time.
-        """
+        """Verify and give the final name; False when the bytes are wrong, which are then dropped to start again."""
         assert self.is_full
         found = self._hash.hexdigest()
         if found == self.piece.sha256:
@@ -172,19 +170,16 @@ class Part:
             self.is_finished = True
             return True
         self.mismatches += 1
+        self.found_sha256 = found
         with self._writing, disk_errors(self.piece.path):
             os.ftruncate(self._descriptor, 0)
-            if self.mismatches > 1:
-                self.piece.part_path.unlink(missing_ok=True)
-                raise HashMismatch(
-                    f"{self.piece.name} came twice with wrong bytes: SHA-256 {found} instead of {self.piece.sha256}. "
-                    "The leader's copy is damaged; import the model again.",
-                    name=self.piece.name,
-                    expected_sha256=self.piece.sha256,
-                    found_sha256=found,
-                )
             self.received_bytes = self._take_over()
         return False
+
+    def discard(self) -> None:
+        """Leave nothing of it on disk, when nobody gives the right bytes. Only release() may follow."""
+        with self._writing:
+            self.piece.part_path.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Give the claim back; what is here stays for the next try. Safe to call again."""

@@ -41,6 +41,10 @@ class HardwareReader:
             log.warning("the hardware could not be read; its figures are unknown", why=str(error))
         return self._hardware.without_figures()
 
+    def device_names(self) -> tuple[str, ...]:
+        """Names of the devices stages may use, in the order in which they are reported."""
+        return tuple(device.name for device in self._hardware.seen)
+
     async def choose_device(self) -> str:
         """Where the next stage runs, "cpu" or "cuda:0"."""
         return choose_device(await self.devices(0))

@@ -9,20 +9,26 @@ from silentswarm.fellow.v1.transfer_pb2_grpc import TransferStub
 from swarm_core.errors import DeadlinePassed
 from swarm_rpc.errors import error_of
 
-from swarm_fellow.host.fetch import Chunk, Wanted
+from swarm_fellow.host.sources import Chunk, ModelBytes, Wanted
 
 # Larger than the control link's limit, so that manifests of many experts fit; as another channel argument it also
 # gives transfers a TCP connection of their own, on which they cannot hold up tokens and heartbeats.
 TRANSFER_MESSAGE_BYTES_MAX = 32 * 2**20
 MANIFEST_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 30.0
+TRIES_MAX = 8
+WRONG_BYTES_MAX = 2  # times an item may come wrong: once by the wire, twice is its copy
 
 
 class TransferClient:
-    """The leader's Transfer service, as the fetcher's source.
+    """The leader's Transfer service, as the fetcher's last source.
 
     dial: opens its channel, at the first call: by then the leader is known.
     """
+
+    name = "the leader"
+    crosses_network = True
+    tries_max = TRIES_MAX
 
     def __init__(self, dial: Callable[[], grpc.aio.Channel]) -> None:
         self._dial = dial
@@ -53,9 +59,17 @@ class TransferClient:
             raise error_of(error) from error
         return answer.manifest_json
 
-    async def fetch(self, model_id: str, manifest_sha256: str, wanted: Sequence[Wanted]) -> AsyncGenerator[Chunk, None]:
+    async def names_here(self, model: ModelBytes, names: Sequence[str]) -> set[str]:
+        """All of them: whoever planned from a manifest can be asked for what is in it."""
+        return set(names)
+
+    def may_ask_again(self, model: ModelBytes, name: str, mismatches: int) -> bool:
+        """Once more."""
+        return mismatches < WRONG_BYTES_MAX
+
+    async def fetch(self, model: ModelBytes, wanted: Sequence[Wanted]) -> AsyncGenerator[Chunk, None]:
         """The bytes asked for, in order. Raises SwarmError; DeadlinePassed when 30 s bring nothing."""
-        request = transfer_pb2.FetchRequest(model_id=model_id, manifest_sha256=manifest_sha256)
+        request = transfer_pb2.FetchRequest(model_id=model.model_id, manifest_sha256=model.manifest_sha256)
         for want in wanted:
             named = {"tensor": want.name} if want.is_tensor else {"file": want.name}
             request.items.append(transfer_pb2.FetchItem(**named, offset=want.offset))
@@ -70,6 +84,6 @@ class TransferClient:
         except grpc.RpcError as error:
             raise error_of(error) from error
         except TimeoutError:
-            raise DeadlinePassed(f"the leader sent nothing of {model_id} for {READ_TIMEOUT_S:g} s") from None
+            raise DeadlinePassed(f"the leader sent nothing of {model.model_id} for {READ_TIMEOUT_S:g} s") from None
         finally:
             call.cancel()

@@ -1,7 +1,8 @@
 """Serves stage.v1.Stage on a Unix socket like the real stage, computing nothing. Prompts and STAND_IN say what happens.
 
 STAND_IN, comma separated: "dies-at-start", "dies-in-load", "hangs-in-load", "ignores-stop", "tells-figures" (a number
-in every figure of its status). What it was told at its load is one line of its output.
+in every figure of its status), "tells-request" (what its load asked for, in its output, and figures of what it holds).
+What it was told at its load is one line of its output.
 Prompts: "count N", "pages N" (10 kB each), "forever", "die", "too-long", "break-link", "break-engine". SIGUSR1 breaks
 the link.
 """
@@ -15,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+from google.protobuf import json_format
 from silentswarm.core.v1 import generation_pb2, stage_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
 from silentswarm.stage.v1.stage_pb2_grpc import StageServicer, add_StageServicer_to_server
@@ -43,6 +45,8 @@ class StandIn(StageServicer):
             await asyncio.sleep(600)
         spec = request.spec
         print(f"told: {request.attention}, {spec.batch_max}, {int(spec.measure_step_costs)}", flush=True)
+        if "tells-request" in HABITS:
+            print(json_format.MessageToJson(request, indent=None), flush=True)
         self.status.spec.CopyFrom(request.spec)
         self.idle_since_s = time.monotonic()
         yield rpc_pb2.LoadEvent(
@@ -50,6 +54,9 @@ class StandIn(StageServicer):
                 ring_port=4242 if request.ring_bind_host else 0,
                 weight_bytes=sum(read_tensor_bytes(Path(path)) for path in request.tensor_files.values()),
                 kv_tokens_measured=len(json.loads((Path(request.model_dir) / "config.json").read_text())),
+                quantization="nf4" if "tells-request" in HABITS else "",
+                notes=["as asked"] if "tells-request" in HABITS else [],
+                device_weight_bytes=[10, 20] if "tells-request" in HABITS else [],
             )
         )
 
