@@ -1,10 +1,11 @@
 """Frames of ring.v1 as the engine makes them. No I/O."""
 
+from silentswarm.core.v1 import tensor_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.errors import SwarmError
 from swarm_rpc.reasons import error_from_proto, reason_to_proto
 
-from swarm_stage.engine.steps import Outcome
+from swarm_stage.engine.steps import Outcome, WireHidden
 
 
 def add_hidden(
@@ -13,9 +14,19 @@ def add_hidden(
     """Add a step's hidden states to a batch. Built in place: a message given to another one is copied whole."""
     frame = batch.frames.add(session=session, pos=pos, traces=[trace])
     if outcome.hidden is not None:
-        frame.hidden.hidden.CopyFrom(outcome.hidden)
+        put_hidden(frame.hidden, outcome.hidden)
     frame.hidden.sample = sample
     return frame
+
+
+def put_hidden(body: ring_pb2.Hidden, hidden: WireHidden) -> None:
+    """Make these the hidden states of a frame, in place of any it has."""
+    if isinstance(hidden, tensor_pb2.CodedTensor):
+        body.ClearField("hidden")
+        body.coded.CopyFrom(hidden)
+    else:
+        body.ClearField("coded")
+        body.hidden.CopyFrom(hidden)
 
 
 def failure_frame(session: int, stage_index: int, error: SwarmError) -> ring_pb2.Frame:

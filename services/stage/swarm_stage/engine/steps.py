@@ -11,7 +11,6 @@ from swarm_core.errors import SwarmError
 from swarm_stage.engine.reply import Likelihood
 from swarm_stage.engine.sampling import Sampling
 
-
 # Hidden states as they cross a link: as they are, or as codes where the link is coded.
 WireHidden = tensor_pb2.Tensor | tensor_pb2.CodedTensor
 

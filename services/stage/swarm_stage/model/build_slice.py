@@ -10,6 +10,7 @@ from swarm_core.slices import LayerRange
 
 from swarm_stage.model.families import check_servable, context_tokens_max
 from swarm_stage.model.holding import AdapterSource, Holding
+from swarm_stage.model.inner_codecs import put_inner_codecs
 from swarm_stage.model.lean_slice import LeanSlice, is_lean
 from swarm_stage.model.skeleton import empty_decoder, fill_computed_buffers
 from swarm_stage.model.slice_config import slice_config, whole_config
@@ -44,6 +45,7 @@ def build_slice(
     model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
     fill_computed_buffers(model, torch_device)
     fill_parameters(model, layers, tensor_files, torch_dtype, torch_device, on_progress)
+    put_inner_codecs(model.model.layers, layers, inner_codecs)
     longest_tokens = context_tokens_max(check_servable(config))
     if is_lean(whole_config(config), torch_dtype):
         return LeanSlice(model, layers, torch_dtype, torch_device, longest_tokens, attention != "sdpa")

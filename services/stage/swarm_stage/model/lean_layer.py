@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from swarm_stage.model.inner_codecs import BEHIND, InnerBoundary
 from swarm_stage.model.product import Chosen
 from swarm_stage.model.product_of import ProductOf, product_of
 
@@ -38,6 +39,7 @@ class LeanLayer:
         self._attention_norm, self._eps = layer.input_layernorm.weight.data, layer.input_layernorm.variance_epsilon
         self._mlp_norm = layer.post_attention_layernorm.weight.data
         self._qk_norm = _joined_qk_norm(attention, self.query_heads, self.kv_heads)
+        self._boundary: InnerBoundary | None = getattr(layer, BEHIND, None)
 
     def project(
         self, hidden_ND: torch.Tensor, cos_N1E: torch.Tensor, sin_N1E: torch.Tensor, chosen: Chosen = None
@@ -84,7 +86,8 @@ class LeanLayer:
         hidden_ND = self._out.added_to(hidden_ND, attended, chosen)
         normed_ND = F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._mlp_norm, self._eps)
         gate, up = self._gate_up(normed_ND, chosen).chunk(2, dim=-1)
-        return self._down.added_to(hidden_ND, self._activation(gate) * up, chosen)
+        hidden_ND = self._down.added_to(hidden_ND, self._activation(gate) * up, chosen)
+        return hidden_ND if self._boundary is None else self._boundary(hidden_ND)
 
 
 def _joined_qk_norm(attention: Any, query_heads: int, kv_heads: int) -> torch.Tensor | None:

@@ -18,6 +18,7 @@ from swarm_stage.model.blas import limit_threads
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import DeviceLayers, Holding
 from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.serve.boundaries import inner_codecs_of
 from swarm_stage.serve.measured_steps import log_step_costs
 
 OnProgress = Callable[[str, int, int], None]
@@ -46,8 +47,9 @@ def layers_of(spec: stage_pb2.StageSpec, config: dict) -> LayerRange:
 def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice:
     """Read the config, build the slice, run it once, measure what is left.
 
-    Raises ServableCorrupt for files that do not fit each other.
+    Raises ServableCorrupt for files that do not fit each other, BadRequest for a spec that contradicts itself.
     """
+    inner_codecs = inner_codecs_of(request.spec)
     torch.set_num_threads(max(1, request.threads) if request.threads else torch.get_num_threads())
     limit_threads(request.threads)
     config = _read_config(Path(request.model_dir))
@@ -58,6 +60,7 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
         dict(request.tensor_files),
         holding_of(request),
         lambda done, total: on_progress("weights", done, total),
+        inner_codecs=inner_codecs,
     )
     on_progress("warm-up", 0, 1)
     _warm_up(model, layers)

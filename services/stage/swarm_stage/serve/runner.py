@@ -253,7 +253,9 @@ def _build_torch(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> "tu
         gc.enable()
     on_progress("import", 1, 1)
     built = build(request, on_progress)
-    return TorchCompute(built.model, built.layers, request.spec.dtype, request.device or "cpu"), built
+    spec = request.spec
+    codecs = spec.codec_in, spec.codec_out
+    return TorchCompute(built.model, built.layers, spec.dtype, request.device or "cpu", *codecs), built
 
 
 def _piece_tokens(asked: int, hidden_size: int, dtype: str) -> int:
