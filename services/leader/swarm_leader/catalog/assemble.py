@@ -1,17 +1,16 @@
-"""Writes a servable from a checkpoint: places weights, hashes tensors, writes the manifest. It blocks: for a thread."""
+"""Writes a servable from its source: places weights, hashes tensors, writes the manifest. It blocks: for a thread."""
 
 import errno
 import hashlib
-import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 from swarm_core.errors import Cancelled, DiskFull, ServableCorrupt
 from swarm_core.manifest import (
-    CONFIG_NAME,
     MANIFEST_NAME,
     FileEntry,
     Manifest,
@@ -19,12 +18,10 @@ from swarm_core.manifest import (
     manifest_from_json,
     manifest_to_json,
 )
-from swarm_core.slices import LayerRange, slice_tensors
 
-from swarm_leader.catalog.checkpoint import GENERATION_NAME, Checkpoint, read_named
-from swarm_leader.catalog.config_json import drop_private, parse_json_object
 from swarm_leader.catalog.files import open_plain
 from swarm_leader.catalog.header import read_header
+from swarm_leader.catalog.weight_files import Weight
 
 Report = Callable[[str, int, int], None]
 _BLOCK_BYTES = 4 * 2**20
@@ -32,53 +29,90 @@ _SOURCE_CHARACTERS_MAX = 2000
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
+class Source(Protocol):
+    """What a servable is made of: catalog.checkpoint.Checkpoint, catalog.adapter.Adapter."""
+
+    @property
+    def weights(self) -> Mapping[str, Weight]:
+        """Tensor name as it is served -> where it lies."""
+
+    def small_contents(self) -> dict[str, bytes]:
+        """Small files by the name they are published under."""
+
+    def manifest_of(
+        self,
+        model_id: str,
+        tensors: Mapping[str, TensorEntry],
+        files: Mapping[str, FileEntry],
+        extra: Mapping[str, Any],
+        **facts: Any,
+    ) -> Manifest:
+        """The manifest. facts: further fields of it. Raises ServableCorrupt when a part is missing."""
+
+    def check_unchanged(self) -> None:
+        """Raises ServableCorrupt when a file was changed since it was looked at."""
+
+
 def assemble(
-    checkpoint: Checkpoint,
+    source: Source,
     folder: Path,
     model_id: str,
-    source: str,
+    named: str,
     extra: dict[str, str],
     created_s: int,
     report: Report,
     stop: threading.Event,
 ) -> Manifest:
-    """Make and fill `folder`; everything is on the disk when it returns. extra: what the manifest notes of the source.
+    """Make and fill `folder`; everything is on the disk when it returns.
 
+    named: how people named the source. extra: what the manifest notes of it.
     Raises DiskFull with the numbers, Cancelled soon after `stop` is set, ServableCorrupt when a layer is missing, or a
-    file of the checkpoint is not what it was when it was looked at.
+    file of the source is not what it was when it was looked at.
     """
-    files = {weight.file: weight.path for weight in checkpoint.weights.values()}
+    files = {placed(weight.file): weight.path for weight in source.weights.values()}
     folder.mkdir()
     check_space(folder, files.values())
-    (folder / "base").mkdir()
-    _place_weights(files, folder / "base", report, stop)
-    _check_placed(checkpoint, folder / "base")
-    entries = _hash_tensors(checkpoint, folder, report, stop)
-    config = checkpoint.config
-    manifest = Manifest(
-        model_id=model_id,
-        model_type=config.model_type,
-        layer_count=config.layer_count,
-        hidden_size=config.hidden_size,
-        vocabulary_size=config.vocabulary_size,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        tied_embeddings=config.tied_embeddings,
-        context_tokens_max=config.context_tokens_max,
-        tensors=entries,
-        files=_write_small_files(checkpoint, folder),
-        source="".join(letter if letter.isprintable() else "?" for letter in source[:_SOURCE_CHARACTERS_MAX]),
-        created_s=created_s,
-        extra={**extra, "attention_heads": config.attention_heads},
-    )
-    slice_tensors(manifest, LayerRange(0, config.layer_count, config.layer_count))
-    checkpoint.check_unchanged()
+    for place in {folder / name for file in files for name in Path(file).parents}:
+        place.mkdir(parents=True, exist_ok=True)
+    _place_weights(files, folder, report, stop)
+    _check_placed(source, folder)
+    tensors = _hash_tensors(source, folder, report, stop)
+    return write_servable(source, folder, model_id, tensors, extra, named, created_s)
+
+
+def placed(file: str) -> str:
+    """Where a weight file goes in the servable: as it lay in an export's shards, else into base/."""
+    return file if "/" in file else f"base/{file}"
+
+
+def write_servable(
+    source: Source,
+    folder: Path,
+    model_id: str,
+    tensors: Mapping[str, TensorEntry],
+    extra: Mapping[str, Any],
+    named: str,
+    created_s: int,
+    **facts: Any,
+) -> Manifest:
+    """Write small files and manifest into `folder`, beside the weights, if any. Raises as assemble."""
+    contents = source.small_contents()
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        _write(folder / name, content)
+    files = {name: FileEntry(len(content), hashlib.sha256(content).hexdigest()) for name, content in contents.items()}
+    manifest = source.manifest_of(model_id, tensors, files, extra, source=_said(named), created_s=created_s, **facts)
+    source.check_unchanged()
     manifest_json = manifest_to_json(manifest)
     manifest_from_json(manifest_json)  # nothing is published that could not be read again
     _write(folder / MANIFEST_NAME, manifest_json)
-    for place in (folder / "base", folder / "tokenizer", folder):
+    for place in (*(path for path in folder.rglob("*") if path.is_dir()), folder):
         sync(place)
     return manifest
+
+
+def _said(named: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in named[:_SOURCE_CHARACTERS_MAX])
 
 
 def check_space(folder: Path, sources: Iterable[Path]) -> None:
@@ -129,15 +163,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _place_weights(files: dict[str, Path], base: Path, report: Report, stop: threading.Event) -> None:
+def _place_weights(files: dict[str, Path], folder: Path, report: Report, stop: threading.Event) -> None:
     """Hard links where the file system can, copies where not."""
     copies: list[tuple[Path, Path]] = []
     for file, path in files.items():
         try:
-            os.link(path, base / file, follow_symlinks=False)
-            sync(base / file)
+            os.link(path, folder / file, follow_symlinks=False)
+            sync(folder / file)
         except OSError:  # another file system, or one that has no links
-            copies.append((path, base / file))
+            copies.append((path, folder / file))
     total = sum(path.stat().st_size for path, _ in copies)
     done = 0
 
@@ -151,29 +185,27 @@ def _place_weights(files: dict[str, Path], base: Path, report: Report, stop: thr
         copy_file(path, target, on_bytes, stop)
 
 
-def _check_placed(checkpoint: Checkpoint, base: Path) -> None:
+def _check_placed(source: Source, folder: Path) -> None:
     """What was placed has the header that was looked at: the file may have been replaced in between."""
     spans: dict[str, set[object]] = {}
-    for weight in checkpoint.weights.values():
+    for weight in source.weights.values():
         spans.setdefault(weight.file, set()).add(weight.span)
     for file, seen in spans.items():
         try:
-            is_same = seen <= set(read_header(base / file).values())
+            is_same = seen <= set(read_header(folder / placed(file)).values())
         except (ServableCorrupt, OSError):
             is_same = False
         if not is_same:
             raise ServableCorrupt(f"{file} was replaced while it was imported; import it again")
 
 
-def _hash_tensors(
-    checkpoint: Checkpoint, folder: Path, report: Report, stop: threading.Event
-) -> dict[str, TensorEntry]:
-    total = sum(weight.span.size_bytes for weight in checkpoint.weights.values())
+def _hash_tensors(source: Source, folder: Path, report: Report, stop: threading.Event) -> dict[str, TensorEntry]:
+    total = sum(weight.span.size_bytes for weight in source.weights.values())
     done = 0
     entries: dict[str, TensorEntry] = {}
     report("hash", 0, total)
-    for name, weight in checkpoint.weights.items():
-        span, relative = weight.span, f"base/{weight.file}"
+    for name, weight in source.weights.items():
+        span, relative = weight.span, placed(weight.file)
         digest = hashlib.sha256()
         with (folder / relative).open("rb") as file:
             file.seek(span.begin)
@@ -189,24 +221,6 @@ def _hash_tensors(
                 report("hash", done, total)
         entries[name] = TensorEntry(relative, span.begin, span.size_bytes, span.dtype, span.shape, digest.hexdigest())
     return entries
-
-
-def _write_small_files(checkpoint: Checkpoint, folder: Path) -> dict[str, FileEntry]:
-    """config.json and generation_config.json without private keys, the tokenizer as it is."""
-    contents = {CONFIG_NAME: _document(checkpoint.config.document)}
-    if checkpoint.generation is not None:
-        generation = parse_json_object(read_named(checkpoint.generation, GENERATION_NAME), GENERATION_NAME)
-        contents[GENERATION_NAME] = _document(drop_private(generation))
-    for name, path in checkpoint.tokenizer.items():
-        contents[f"tokenizer/{name}"] = read_named(path, name)
-    (folder / "tokenizer").mkdir()
-    for name, content in contents.items():
-        _write(folder / name, content)
-    return {name: FileEntry(len(content), hashlib.sha256(content).hexdigest()) for name, content in contents.items()}
-
-
-def _document(document: dict[str, object]) -> bytes:
-    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def _write(path: Path, content: bytes) -> None:

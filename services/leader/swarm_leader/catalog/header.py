@@ -14,7 +14,7 @@ from swarm_leader.catalog.files import open_plain
 
 HEADER_BYTES_MAX = 16 * 2**20  # room for 100 000 tensors; the library's own bound, 100 MB, takes a GB to parse
 _DIMENSIONS_MAX = 8
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8  # before the header: how long it is
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,32 @@ def read_header(path: Path) -> dict[str, TensorSpan]:
     """
     with open_plain(path) as file:
         file_bytes = os.fstat(file.fileno()).st_size
-        start = file.read(_LENGTH_BYTES)
-        length = int.from_bytes(start, "little")
-        if file_bytes < _LENGTH_BYTES or length > min(HEADER_BYTES_MAX, file_bytes - _LENGTH_BYTES):
-            raise ServableCorrupt(
-                f"{path.name}: the header claims {length} bytes; the file has {file_bytes}, a header at most "
-                f"{HEADER_BYTES_MAX}{_looks_pickled(start)}"
-            )
+        length = header_length(path.name, file.read(LENGTH_BYTES), file_bytes)
         raw = file.read(length)
+    return parse_header(path.name, raw, length, file_bytes)
+
+
+def header_length(file: str, start: bytes, file_bytes: int) -> int:
+    """How many bytes of header follow a file's first eight. Raises ServableCorrupt when that cannot be."""
+    length = int.from_bytes(start, "little")
+    if len(start) < LENGTH_BYTES or length > min(HEADER_BYTES_MAX, file_bytes - LENGTH_BYTES):
+        raise ServableCorrupt(
+            f"{file}: the header claims {length} bytes; the file has {file_bytes}, a header at most "
+            f"{HEADER_BYTES_MAX}{_looks_pickled(start)}"
+        )
+    return length
+
+
+def parse_header(file: str, raw: bytes, length: int, file_bytes: int) -> dict[str, TensorSpan]:
+    """Every tensor of a file of `file_bytes` by name. length: what header_length said. Raises as read_header."""
     if len(raw) != length:
-        raise ServableCorrupt(f"{path.name}: the header is cut short at {len(raw)} of {length} bytes")
-    data_begin = _LENGTH_BYTES + length
+        raise ServableCorrupt(f"{file}: the header is cut short at {len(raw)} of {length} bytes")
+    data_begin = LENGTH_BYTES + length
     spans = {
-        name: _span(path.name, name, entry, data_begin, file_bytes - data_begin)
-        for name, entry in _entries(path.name, raw).items()
+        name: _span(file, name, entry, data_begin, file_bytes - data_begin)
+        for name, entry in _entries(file, raw).items()
     }
-    _check_apart(path.name, spans)
+    _check_apart(file, spans)
     return spans
 
 

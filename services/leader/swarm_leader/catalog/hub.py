@@ -26,11 +26,12 @@ from swarm_core.errors import BadRequest, SwarmError
 from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME, SMALL_FILE_BYTES_MAX
 from swarm_core.process_limits import limit_file, limit_memory
 
-from swarm_leader.catalog.checkpoint import INDEX_NAME, SMALL_NAMES, choose_weight_files
 from swarm_leader.catalog.config_json import parse_config
 from swarm_leader.catalog.egress import guard_sockets, make_door
 from swarm_leader.catalog.files import read_small
+from swarm_leader.catalog.small_files import INDEX_NAME, SMALL_NAMES
 from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE
+from swarm_leader.catalog.weight_files import choose_weight_files
 
 _REPORT_EVERY_S = 0.3
 _FILES_AT_ONCE = 4

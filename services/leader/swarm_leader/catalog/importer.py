@@ -18,11 +18,12 @@ from swarm_core.errors import BadRequest, Conflict, DiskFull, Overloaded, Permis
 from swarm_core.manifest import Manifest
 
 from swarm_leader.catalog.assemble import assemble
-from swarm_leader.catalog.checkpoint import fingerprint_files, read_checkpoint
+from swarm_leader.catalog.checkpoint import read_checkpoint
 from swarm_leader.catalog.disk import read_servable
 from swarm_leader.catalog.import_roots import NO_ROOTS, ImportRoots
 from swarm_leader.catalog.names import folder_of, model_id_from_source
 from swarm_leader.catalog.progress import OnProgress, Progress
+from swarm_leader.catalog.small_files import fingerprint_files
 from swarm_leader.catalog.steps import Step, run_step
 from swarm_leader.catalog.workplace import clean_leftovers, open_workplace, publish
 
