@@ -1,0 +1,85 @@
+"""Adapters computed by peft's own layers, for what only they know and to compare ours with. peft is optional."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from swarm_core.errors import CapabilityMissing
+from swarm_core.servable_parts import DORA
+from swarm_core.slices import LayerRange
+from torch import nn
+
+from swarm_stage.model.adapted_linear import AdaptedLinear, AdapterChoice, replace_module
+from swarm_stage.model.adapters import Adapter, module_in_slice
+
+
+class PeftLinear(AdaptedLinear):
+    """A layer of peft's, told for each run which of its adapters are active."""
+
+    def __init__(self, layer: Any, choice: AdapterChoice, always: frozenset[int]) -> None:
+        super().__init__(layer, choice)
+        self._always = always
+
+    def apply_at(self, x: torch.Tensor, place: int) -> torch.Tensor:
+        active = [_name(each) for each in sorted(self._always | {place}) if _name(each) in self.base.lora_A]
+        if not active:
+            return self.base.base_layer(x)
+        self.base.set_adapter(active, inference_mode=True)
+        return self.base(x)
+
+
+def hold_by_peft(
+    model: nn.Module,
+    adapters: Mapping[int, Adapter],
+    layers: LayerRange,
+    choice: AdapterChoice,
+    always: frozenset[int],
+) -> None:
+    """Put peft's layers in place of those that adapters change. adapters: by their places.
+
+    Raises CapabilityMissing when peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise CapabilityMissing(
+            f"adapters cannot be computed by peft (SWARM_SERVE_LORA): it is not installed on this fellow ({error})"
+        ) from error
+    changed: dict[str, None] = {}
+    for place, adapter in adapters.items():
+        paths = {module_in_slice(module, layers): module for module in adapter.parts}
+        if not paths:
+            continue
+        config = adapter.config
+        inject_adapter_in_model(
+            LoraConfig(
+                r=config.rank,
+                lora_alpha=config.alpha,
+                target_modules=list(paths),
+                rank_pattern={path: config.rank_of(module) for path, module in paths.items()},
+                alpha_pattern={path: config.alpha_of(module) for path, module in paths.items()},
+                use_rslora=config.uses_rslora,
+                use_dora=config.variant == DORA,
+                inference_mode=True,
+            ),
+            model,
+            _name(place),
+        )
+        for path, module in paths.items():
+            _fill(model.get_submodule(path), _name(place), adapter.parts[module])
+        changed |= dict.fromkeys(paths)
+    for path in changed:
+        replace_module(model, path, lambda layer: PeftLinear(layer, choice, always))
+
+
+def _fill(layer: Any, name: str, part: Any) -> None:
+    """The adapter's own numbers in place of those training would begin with, in float32, as peft loads them."""
+    device = layer.lora_A[name].weight.device
+    layer.lora_A[name].weight = nn.Parameter(part.a_RI.to(device), requires_grad=False)
+    layer.lora_B[name].weight = nn.Parameter(part.b_OR.to(device), requires_grad=False)
+    if part.more_O is not None:
+        layer.lora_magnitude_vector[name].weight = nn.Parameter(part.more_O.to(device), requires_grad=False)
+
+
+def _name(place: int) -> str:
+    return f"adapter_{place}"
