@@ -1,7 +1,7 @@
 """Which addresses a hub may send us to."""
 
 import pytest
-from swarm_leader.catalog.egress import Door, is_public, make_door
+from swarm_core.egress import Door, is_public, make_door
 
 HUB = make_door("https://hub.example", ["http://proxy.example:3128", "socks5://odd"], lambda host, port: {"10.9.8.7"})
 

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from swarm_core.egress import make_door
 from swarm_core.errors import BadRequest, SwarmError
 from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME, SMALL_FILE_BYTES_MAX
 from swarm_core.process_limits import limit_file, limit_memory
 
 from swarm_leader.catalog.config_json import parse_config
-from swarm_leader.catalog.egress import guard_sockets, make_door
+from swarm_leader.catalog.egress import guard_sockets
 from swarm_leader.catalog.files import read_small
 from swarm_leader.catalog.small_files import INDEX_NAME, SMALL_NAMES
 from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE
