@@ -8,6 +8,7 @@ import torch
 from swarm_core.errors import ServableCorrupt
 from swarm_core.slices import LayerRange
 
+from swarm_stage.model.devices import spread_over
 from swarm_stage.model.families import check_servable, context_tokens_max
 from swarm_stage.model.holding import AdapterSource, Holding
 from swarm_stage.model.inner_codecs import put_inner_codecs
@@ -34,19 +35,20 @@ def build_slice(
     its queries in decode steps, "sdpa" leaves that to torch; what transformers' own forward runs decides for itself.
     adapters: in the order all stages share. inner_codecs: layer -> how training coded what enters it, inside the slice.
     Memory peaks near the slice plus its largest tensor.
-    Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing.
+    Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing,
+    BadRequest for device_layers that are not exactly these layers.
     """
-    dtype, device, attention = holding.dtype, holding.device, holding.attention
+    dtype, attention = holding.dtype, holding.attention
     if dtype not in DTYPES:
         raise ServableCorrupt(f"weights cannot be computed in {dtype!r}; one of {', '.join(DTYPES)}", dtype=dtype)
     if layers.layer_stop - layers.layer_start > len(tensor_files):
         raise ServableCorrupt(f"{len(tensor_files)} tensors cannot be {layers.layer_stop - layers.layer_start} layers")
-    torch_dtype, torch_device = DTYPES[dtype], torch.device(device)
+    torch_dtype, spread = DTYPES[dtype], spread_over(layers, holding.device, holding.device_layers)
     model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
-    fill_computed_buffers(model, torch_device)
-    fill_parameters(model, layers, tensor_files, torch_dtype, torch_device, on_progress)
+    fill_computed_buffers(model, torch.device(spread.first))
+    fill_parameters(model, layers, tensor_files, spread, on_progress)
     put_inner_codecs(model.model.layers, layers, inner_codecs)
     longest_tokens = context_tokens_max(check_servable(config))
     if is_lean(whole_config(config), torch_dtype):
-        return LeanSlice(model, layers, torch_dtype, torch_device, longest_tokens, attention != "sdpa")
-    return SliceModel(model, layers, torch_dtype, torch_device, longest_tokens)
+        return LeanSlice(model, layers, torch_dtype, spread, longest_tokens, attention != "sdpa")
+    return SliceModel(model, layers, torch_dtype, spread, longest_tokens)

@@ -1,5 +1,7 @@
 """One session's keys and values in buffers that grow in place. Decides nothing about admission."""
 
+from collections.abc import Sequence
+
 import torch
 
 # Where no reservation is known. Specification, "A cheaper decode step": a decode step must not copy the whole past.
@@ -14,6 +16,8 @@ class LeanCache:
 
     Positions below `length` are held; what lies beyond is room, or was cropped.
     """
+
+    adapter = 0  # its session's, by its place in the stage's order, from 1; 0 is the base
 
     def __init__(
         self,
@@ -62,3 +66,21 @@ class LeanCache:
     def _room(self, capacity: int) -> torch.Tensor:
         layer_count, kv_heads, head_dim = self._shape
         return torch.empty(layer_count, kv_heads, capacity, head_dim, dtype=self._dtype, device=self._device)
+
+
+class SpreadCache(LeanCache):
+    """Keys and values of a slice spread over several devices: a cache on each, in the order of its layers."""
+
+    def __init__(self, parts: Sequence[LeanCache]) -> None:
+        self.length = 0
+        self._parts = parts
+
+    def reserve(self, length: int) -> None:
+        """Have room for `length` positions on every device."""
+        for part in self._parts:
+            part.length = self.length
+            part.reserve(length)
+
+    def rows(self, pos: int, stop: int) -> list[LayerRows]:
+        """Of every layer in order, each on its own device."""
+        return [rows for part in self._parts for rows in part.rows(pos, stop)]

@@ -11,10 +11,13 @@ import torch.nn.functional as F
 from swarm_core.slices import LayerRange
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from swarm_stage.model.adapted_linear import BASE, AdapterChoice
 from swarm_stage.model.blas import Multiplier
+from swarm_stage.model.devices import Spread
 from swarm_stage.model.kv_cache import SessionCache
-from swarm_stage.model.lean_cache import LeanCache
+from swarm_stage.model.lean_cache import LeanCache, SpreadCache
 from swarm_stage.model.lean_layer import LeanLayer
+from swarm_stage.model.lean_part import LeanPart
 from swarm_stage.model.product import side_by_side
 from swarm_stage.model.slice_model import SliceModel
 
@@ -51,16 +54,17 @@ class LeanSlice(SliceModel):
         model: PreTrainedModel,
         layers: LayerRange,
         dtype: torch.dtype,
-        device: torch.device,
+        spread: Spread,
         longest_tokens: int | None = None,
         is_grouped: bool = True,
+        adapters: AdapterChoice | None = None,
     ) -> None:
         """is_grouped: as in LeanLayer; the rest as in SliceModel."""
         decoder: Any = model.model
         rotary, modules = decoder.rotary_emb, decoder.layers
         norm: Any = decoder.norm if layers.is_last else None
         head: Any = model.lm_head if layers.is_last else None
-        super().__init__(model, layers, dtype, device, longest_tokens)
+        super().__init__(model, layers, dtype, spread, longest_tokens, adapters)
         self._rotary = rotary
         self._norm: torch.Tensor | None = norm.weight.data if norm is not None else None
         self._norm_eps: float = norm.variance_epsilon if norm is not None else 0.0
@@ -68,11 +72,14 @@ class LeanSlice(SliceModel):
         self._embedding_DV: torch.Tensor | None = None
         if head is not None:
             self._turn_head(decoder, head)
-        self._layers: list[LeanLayer] = []
-        for index in range(len(modules)):
-            self._layers.append(LeanLayer(modules[index], is_grouped))
-            modules[index] = torch.nn.Identity()  # its weights live on, fused; one layer is held twice at a time
-        self._cos_PE = self._sin_PE = torch.empty(0, 0, dtype=dtype, device=device)
+        self._parts: list[LeanPart] = []
+        for run in spread.runs:
+            lean: list[LeanLayer] = []
+            for index in range(run.layer_start, run.layer_stop):
+                lean.append(LeanLayer(modules[index], is_grouped))
+                modules[index] = torch.nn.Identity()  # its weights live on, fused; one layer is held twice at a time
+            self._parts.append(LeanPart(torch.device(run.device), lean, dtype))
+        self._table_positions = 0
 
     def _turn_head(self, decoder: Any, head: Any) -> None:
         """Hold the head as products want it. An embedding tied to it reads columns of the same copy."""
@@ -89,9 +96,15 @@ class LeanSlice(SliceModel):
             return super()._embedded(ids_T)
         return self._embedding_DV[:, ids_T].t().contiguous()[None]
 
-    def new_cache(self, reserved_tokens: int = 0) -> LeanCache:
-        first = self._layers[0]
-        return LeanCache(len(self._layers), first.kv_heads, first.head_dim, self.dtype, self.device, reserved_tokens)
+    def new_cache(self, reserved_tokens: int = 0, adapter: int = BASE) -> LeanCache:
+        first = self._parts[0].layers[0]
+        caches = [
+            LeanCache(len(part.layers), first.kv_heads, first.head_dim, self.dtype, part.device, reserved_tokens)
+            for part in self._parts
+        ]
+        cache = caches[0] if len(caches) == 1 else SpreadCache(caches)
+        cache.adapter = adapter
+        return cache
 
     @torch.inference_mode()
     def run(self, hidden_BTD: torch.Tensor, cache: SessionCache, pos: int) -> torch.Tensor:
@@ -100,15 +113,20 @@ class LeanSlice(SliceModel):
         cache.crop(pos)
         hidden_TD = hidden_BTD[0].to(device=self.device, dtype=self.dtype)
         positions, stop = hidden_TD.shape[0], pos + hidden_TD.shape[0]
-        cos, sin = self._angles(torch.arange(pos, stop, device=self.device))
+        positions_N = self._rotated(torch.arange(pos, stop, device=self.device))
+        chosen = (cache.adapter,) * positions if cache.adapter else None
         cache.reserve(stop)
-        mask = _causal_mask(positions, pos, self.device) if positions > 1 and pos else None
-        for layer, (new_k, new_v, *held) in zip(self._layers, cache.rows(pos, stop), strict=True):
-            q, k, v = layer.project(hidden_TD, cos, sin)
-            new_k.copy_(k.transpose(0, 1))
-            new_v.copy_(v.transpose(0, 1))
-            attended = layer.attend_one(q, *held) if positions == 1 else layer.attend_many(q, *held, mask, pos == 0)
-            hidden_TD = layer.finish(hidden_TD, attended)
+        rows = iter(cache.rows(pos, stop))  # every part takes those of its own layers
+        for part in self._parts:
+            hidden_TD = hidden_TD.to(part.device)
+            cos, sin = part.angles(positions_N)
+            mask = part.causal_mask(positions, pos)
+            for layer, (new_k, new_v, *held) in zip(part.layers, rows, strict=False):
+                q, k, v = layer.project(hidden_TD, cos, sin, chosen)
+                new_k.copy_(k.transpose(0, 1))
+                new_v.copy_(v.transpose(0, 1))
+                attended = layer.attend_one(q, *held) if positions == 1 else layer.attend_many(q, *held, mask, pos == 0)
+                hidden_TD = layer.finish(hidden_TD, attended, chosen)
         cache.length = stop
         return self._normed(hidden_TD)[None]
 
@@ -117,21 +135,29 @@ class LeanSlice(SliceModel):
         self, hidden_B1D: torch.Tensor, caches: Sequence[SessionCache], positions: Sequence[int]
     ) -> torch.Tensor:
         """As SliceModel has it, in one pass that reads every weight once."""
-        cos, sin = self._angles(torch.tensor(positions, device=self.device))
+        order = sorted(range(len(caches)), key=lambda row: caches[row].adapter)
+        if order != list(range(len(caches))):  # so that sessions of one adapter are neighbours
+            hidden_B1D = self.run_batch(hidden_B1D[order], [caches[row] for row in order], [positions[row] for row in order])
+            return hidden_B1D[torch.tensor(order).argsort()]
+        positions_N = self._rotated(torch.tensor(positions, device=self.device))
         held = [cache for cache in caches if isinstance(cache, LeanCache)]
         assert [cache.length for cache in held] == list(positions)
         for cache, pos in zip(held, positions, strict=True):
             cache.reserve(pos + 1)
+        chosen = tuple(cache.adapter for cache in held) if any(cache.adapter for cache in held) else None
         hidden_BD = hidden_B1D[:, 0]
-        rows = [cache.rows(pos, pos + 1) for cache, pos in zip(held, positions, strict=True)]
-        for layer, *sessions in zip(self._layers, *rows, strict=True):
-            q, k, v = (parts.split(1) for parts in layer.project(hidden_BD, cos, sin))
-            attended = []
-            for q_1HE, k_1KE, v_1KE, (new_k, new_v, *kept) in zip(q, k, v, sessions, strict=True):
-                new_k.copy_(k_1KE.transpose(0, 1))
-                new_v.copy_(v_1KE.transpose(0, 1))
-                attended.append(layer.attend_one(q_1HE, *kept))
-            hidden_BD = layer.finish(hidden_BD, torch.cat(attended))
+        rows = zip(*(cache.rows(pos, pos + 1) for cache, pos in zip(held, positions, strict=True)), strict=True)
+        for part in self._parts:
+            hidden_BD = hidden_BD.to(part.device)
+            cos, sin = part.angles(positions_N)
+            for layer, sessions in zip(part.layers, rows, strict=False):
+                q, k, v = (parts.split(1) for parts in layer.project(hidden_BD, cos, sin, chosen))
+                attended = []
+                for q_1HE, k_1KE, v_1KE, (new_k, new_v, *kept) in zip(q, k, v, sessions, strict=True):
+                    new_k.copy_(k_1KE.transpose(0, 1))
+                    new_v.copy_(v_1KE.transpose(0, 1))
+                    attended.append(layer.attend_one(q_1HE, *kept))
+                hidden_BD = layer.finish(hidden_BD, torch.cat(attended), chosen)
         for cache, pos in zip(held, positions, strict=True):
             cache.length = pos + 1
         return self._normed(hidden_BD)[:, None]
@@ -150,22 +176,18 @@ class LeanSlice(SliceModel):
             return hidden_ND
         return F.rms_norm(hidden_ND, hidden_ND.shape[-1:], self._norm, self._norm_eps)
 
-    def _angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and signed sin of these positions, [N, 1, E], from a table that grows."""
-        highest = int(positions[-1]) if positions.numel() == 1 else int(positions.max())
-        if highest >= self._cos_PE.shape[0]:
-            self._grow_table(highest + ROPE_GROWTH)
-        return self._cos_PE[positions, None], self._sin_PE[positions, None]
+    def _rotated(self, positions_N: torch.Tensor) -> torch.Tensor:
+        """The same positions, once the rotary tables of every device reach them."""
+        highest = int(positions_N[-1]) if positions_N.numel() == 1 else int(positions_N.max())
+        if highest >= self._table_positions:
+            self._grow_tables(highest + ROPE_GROWTH)
+        return positions_N
 
-    def _grow_table(self, positions: int) -> None:
+    def _grow_tables(self, positions: int) -> None:
         probe = torch.empty(1, 1, self.hidden_size, dtype=self.dtype, device=self.device)
         cos, sin = self._rotary(probe, torch.arange(positions, device=self.device)[None])
         half = sin.shape[-1] // 2
-        self._cos_PE = cos[0].contiguous()
-        self._sin_PE = torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1)
-
-
-def _causal_mask(positions: int, pos: int, device: torch.device) -> torch.Tensor:
-    """[T, pos + T]: row t may look at everything up to position pos + t."""
-    rows = torch.arange(pos, pos + positions, device=device)
-    return torch.arange(pos + positions, device=device)[None] <= rows[:, None]
+        cos_PE, sin_PE = cos[0].contiguous(), torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1)
+        for part in self._parts:
+            part.take_tables(cos_PE, sin_PE)
+        self._table_positions = positions

@@ -8,18 +8,22 @@ from typing import Any
 
 import torch
 from swarm_core.errors import BadFrame, BadRequest, ContextTooLong
+from swarm_core.quantization import NONE
 from swarm_core.slices import LayerRange
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from swarm_stage.model.carrier import Carrier
+from swarm_stage.model.devices import Spread
 from swarm_stage.model.kv_cache import KvCache, SessionCache
 
 
 class SliceModel:
     """The layers of one stage; the first stage also embeds, the last also has the final norm and the head.
 
-    Not thread-safe: one thread runs it. Every result is an inference tensor on the slice's device.
+    Not thread-safe: one thread runs it. What comes in goes to the slice's first device, every result is an inference
+    tensor on its last.
     """
 
     def __init__(
@@ -27,23 +31,33 @@ class SliceModel:
         model: PreTrainedModel,
         layers: LayerRange,
         dtype: torch.dtype,
-        device: torch.device,
+        spread: Spread,
         longest_tokens: int | None = None,
     ) -> None:
-        """model: a filled CausalLM of the slice. longest_tokens: positions it is exact for; None is not limited."""
+        """model: a filled CausalLM of the slice, its parts on the devices of spread. longest_tokens: positions it is
+        exact for; None is not limited.
+        """
         self.layers = layers
         self.dtype = dtype
-        self.device = device
+        self.device = torch.device(spread.first)
+        self.spread = spread
         self.context_tokens_max = longest_tokens
         self._config: Any = model.config
         self._decoder: Any = model.model
-        self._weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        self._carrier = Carrier() if len(spread.devices) > 1 else None
+        for index, layer in enumerate(self._decoder.layers if self._carrier else ()):
+            self._carrier.deliver_to(layer, torch.device(spread.device_of_layer(index)))
+        self._run_weight_bytes = [0] * len(spread.runs)
+        for name, parameter in model.named_parameters():
+            self._run_weight_bytes[spread.run_of(name)] += parameter.nbytes
         # What a family does to its logits (soft caps, scales) stays in transformers' own forward, which is handed the
         # hidden state in place of a decoder.
         model.model = _HiddenStateAsOutput()
         self._head: nn.Module | None = model if layers.is_last else None
 
     batches = False  # whether run_batch reads the weights once for all sessions
+    quantization: str = NONE  # how linear layers are held after all, one of METHODS
+    notes: tuple[str, ...] = ()  # what the load decided, for people
 
     @property
     def hidden_size(self) -> int:
@@ -58,14 +72,24 @@ class SliceModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the parameters held; a head tied to embeddings held here counts once."""
-        return self._weight_bytes
+        return sum(self._run_weight_bytes)
+
+    @property
+    def run_weight_bytes(self) -> tuple[int, ...]:
+        """Bytes of the parameters of each run of the spread, in its order."""
+        return tuple(self._run_weight_bytes)
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes one position takes in the KV caches of this slice."""
+        return self._config.num_hidden_layers * self.layer_kv_bytes_per_token
+
+    @property
+    def layer_kv_bytes_per_token(self) -> int:
+        """Bytes one position takes in the KV cache of one layer."""
         config = self._config
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * self.dtype.itemsize
+        return 2 * config.num_key_value_heads * head_dim * self.dtype.itemsize
 
     def new_cache(self, reserved_tokens: int = 0) -> SessionCache:
         """An empty cache for one session of at most so many positions; 0 is not known."""
@@ -104,6 +128,9 @@ class SliceModel:
         except BaseException:
             cache.crop(pos)
             raise
+        finally:
+            if self._carrier is not None:
+                self._carrier.forget()
 
     def run_batch(
         self, hidden_B1D: torch.Tensor, caches: Sequence[SessionCache], positions: Sequence[int]

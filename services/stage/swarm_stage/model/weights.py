@@ -10,6 +10,7 @@ from swarm_core.slices import EMBEDDING, HEAD, LayerRange, layer_of
 from torch import nn
 from transformers import PreTrainedModel
 
+from swarm_stage.model.devices import Spread
 from swarm_stage.model.weight_memory import empty_weight
 
 TENSOR_KEY = "tensor"
@@ -23,14 +24,14 @@ def fill_parameters(
     model: PreTrainedModel,
     layers: LayerRange,
     tensor_files: Mapping[str, str | Path],
-    dtype: torch.dtype,
-    device: torch.device,
+    spread: Spread,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Replace every parameter of `model` (on the meta device) by its tensor, cast to `dtype`, on `device`.
+    """Replace every parameter of `model` (on the meta device) by its tensor, cast to its type, on its device.
 
     tensor_files: name in the checkpoint -> safetensors file holding it alone under key "tensor". At most one tensor
-    is held twice at any time. on_progress gets file bytes done and in all.
+    is held twice at any time; only a head tied to embeddings on another device is a copy of them. on_progress gets file
+    bytes done and in all.
     Raises ServableCorrupt naming the tensor that is missing, unreadable, of another shape, or of a layer but of no use.
     """
     tied = bool(model.config.tie_word_embeddings)
@@ -41,18 +42,21 @@ def fill_parameters(
     _refuse_unused(set(wanted.values()), layers, tensor_files)
     file_bytes = {name: Path(tensor_files[name]).stat().st_size for name in set(wanted.values())}
     total_bytes, done_bytes = sum(file_bytes.values()), 0
-    filled: dict[str, nn.Parameter] = {}  # a tied head shares the embedding's parameter
+    filled: dict[tuple[str, str], nn.Parameter] = {}  # a tied head shares the embedding's parameter
+    read: set[str] = set()
     on_progress(0, total_bytes)
     for parameter_name, tensor_name in wanted.items():
         module_name, _, leaf = parameter_name.rpartition(".")
         module = model.get_submodule(module_name)
-        expected_shape = tuple(getattr(module, leaf).shape)
-        if tensor_name not in filled:
-            tensor = read_tensor(tensor_name, tensor_files[tensor_name], expected_shape, dtype, device)
-            filled[tensor_name] = nn.Parameter(tensor, requires_grad=False)
-            done_bytes += file_bytes[tensor_name]
+        empty, device = getattr(module, leaf), spread.device_of(parameter_name)
+        if (tensor_name, device) not in filled:
+            path, shape = tensor_files[tensor_name], tuple(empty.shape)
+            tensor = read_tensor(tensor_name, path, shape, empty.dtype, torch.device(device))
+            filled[tensor_name, device] = nn.Parameter(tensor, requires_grad=False)
+            done_bytes += 0 if tensor_name in read else file_bytes[tensor_name]
+            read.add(tensor_name)
             on_progress(done_bytes, total_bytes)
-        setattr(module, leaf, filled[tensor_name])
+        setattr(module, leaf, filled[tensor_name, device])
 
 
 def read_tensor(
