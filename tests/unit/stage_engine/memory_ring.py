@@ -67,7 +67,10 @@ class Heard:
 
 
 class MemoryRing:
-    """Stages 0..n-1 with a queue in front of each. computes: instead of arithmetic ones, one a stage."""
+    """Stages 0..n-1 with a queue in front of each. computes: instead of arithmetic ones, one a stage.
+
+    codec: of every link that carries hidden states.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class MemoryRing:
         computes: Sequence[Compute] | None = None,
         hidden_size: int = HIDDEN,
         clocks: Sequence[ManualClock] | None = None,
+        codec: str = "",
     ) -> None:
         self.clock = ManualClock()
         self.clocks = clocks or [self.clock] * stages
@@ -107,7 +111,7 @@ class MemoryRing:
         self.later = [
             LaterStage(
                 self.computes[index],
-                _spec(index, stages, in_flight, context_tokens),
+                _spec(index, stages, in_flight, context_tokens, codec),
                 hidden_size,
                 self.counters[index],
                 self.clocks[index],
@@ -197,7 +201,7 @@ class MemoryRing:
         return send
 
 
-def _spec(index: int, stages: int, in_flight: int, context_tokens: int) -> stage_pb2.StageSpec:
+def _spec(index: int, stages: int, in_flight: int, context_tokens: int, codec: str) -> stage_pb2.StageSpec:
     return stage_pb2.StageSpec(
         stage_index=index,
         stage_count=stages,
@@ -206,6 +210,8 @@ def _spec(index: int, stages: int, in_flight: int, context_tokens: int) -> stage
         dtype="F32",
         context_tokens=context_tokens,
         in_flight_max=in_flight,
+        codec_in=codec,
+        codec_out=codec if index < stages - 1 else "",
     )
 
 
