@@ -11,6 +11,7 @@ from swarm_stage.model.devices import spread_over
 from swarm_stage.model.holding import DeviceLayers, Holding
 from swarm_stage.model.lean_slice import LeanSlice
 from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.serve.rooms import rooms_of
 
 from tests.models import VOCABULARY, make_tiny_model, read_config, split_tensors
 from tests.unit.stage_model.homes import Homes
@@ -130,6 +131,16 @@ def test_a_head_tied_to_embeddings_on_another_device_is_a_copy_that_counts(tmp_p
     one, two = (build(folder, LayerRange(0, 4, 4), *runs) for runs in ((), TWO))
 
     assert two.weight_bytes == one.weight_bytes + VOCABULARY * one.hidden_size * 4
+
+
+def test_each_memory_is_asked_once_for_the_layers_it_holds(tmp_path):
+    """However many runs a device has; the processor's memory is one by any name."""
+    folder = make_tiny_model("llama", tmp_path)
+    part = build(folder, LayerRange(0, 4, 4), *TWO)
+    (room,) = rooms_of(part, {"cpu": 400 * 2**20})
+
+    assert room.kv_bytes_per_token == part.kv_bytes_per_token == 4 * part.layer_kv_bytes_per_token
+    assert room.free_bytes > 0 and room.working_bytes == 400 * 2**20
 
 
 @pytest.mark.parametrize(

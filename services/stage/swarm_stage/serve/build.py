@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 import torch
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.stage.v1 import stage_pb2 as stage_rpc
@@ -13,14 +14,16 @@ from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME
 from swarm_core.quantization import NONE
 from swarm_core.slices import LayerRange
 
-from swarm_stage.engine.budget import measured_kv_tokens
+from swarm_stage.engine.budget import stage_kv_tokens
 from swarm_stage.model.blas import limit_threads
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import DeviceLayers, Holding
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.boundaries import inner_codecs_of
 from swarm_stage.serve.measured_steps import log_step_costs
+from swarm_stage.serve.rooms import rooms_of
 
+log = structlog.get_logger()
 OnProgress = Callable[[str, int, int], None]
 WARM_UP_TOKENS = 8
 
@@ -67,12 +70,11 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
     on_progress("warm-up", 1, 1)
     if request.spec.measure_step_costs:
         log_step_costs(model, layers, request.spec)
-    kv_tokens = measured_kv_tokens(
-        _free_bytes(request.device or "cpu"),
-        model.kv_bytes_per_token,
-        _score_bytes_per_token(request, config),
-        request.spec.context_tokens,
-    )
+    rooms = rooms_of(model, {})
+    score_bytes = _score_bytes_per_token(request, config)
+    kv_tokens, smallest = stage_kv_tokens(rooms, score_bytes, request.spec.context_tokens)
+    spec = request.spec
+    log.info("kv budget", stage=spec.stage_index, tokens=kv_tokens, planned=spec.kv_tokens, set_by=smallest.device)
     return BuiltSlice(model, layers, kv_tokens)
 
 
@@ -125,13 +127,3 @@ def _warm_up(model: SliceModel, layers: LayerRange) -> None:
             )
         if layers.is_last:
             model.logits(hidden_BTD)
-
-
-def _free_bytes(device: str) -> int:
-    """What is free on the device now, in bytes."""
-    if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)[0]
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise ServableCorrupt("this machine does not say how much memory is available (/proc/meminfo)")

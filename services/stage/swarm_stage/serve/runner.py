@@ -193,6 +193,8 @@ class StageRunner:
         loaded.weight_bytes = built.model.weight_bytes
         loaded.kv_bytes_per_token = built.model.kv_bytes_per_token
         loaded.kv_tokens_measured = built.kv_tokens_measured
+        if request.device_layers:
+            loaded.device_weight_bytes.extend(built.model.run_weight_bytes)
         loaded.memory_peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         assert self._wiring is not None
         if spec.stage_index > 0:
@@ -255,7 +257,7 @@ def _build_torch(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> "tu
     built = build(request, on_progress)
     spec = request.spec
     codecs = spec.codec_in, spec.codec_out
-    return TorchCompute(built.model, built.layers, spec.dtype, request.device or "cpu", *codecs), built
+    return TorchCompute(built.model, built.layers, spec.dtype, str(built.model.device), *codecs), built
 
 
 def _piece_tokens(asked: int, hidden_size: int, dtype: str) -> int:
