@@ -4,13 +4,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from silentswarm.core.v1 import generation_pb2, stage_pb2
+from silentswarm.core.v1 import generation_pb2, stage_pb2, weights_pb2
 from silentswarm.relay.v1 import relay_pb2_grpc
 from silentswarm.stage.v1 import stage_pb2 as rpc
 from silentswarm.stage.v1 import stage_pb2_grpc
@@ -40,7 +40,8 @@ class StageRing:
     """N stage processes, loaded. `async with` ends them by id.
 
     relay_address: of a relay that runs already; else one runs in this process. program: a module that serves a stage,
-    with its options. spec: fields of StageSpec other than the usual ones. chunk holds from the next load on.
+    with its options. codecs: first layer behind a boundary -> how it is coded, on the link where the model is cut there
+    and in place elsewhere. spec: fields of StageSpec other than the usual ones. chunk holds from the next load on.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class StageRing:
         *,
         relay_address: str = "",
         program: Sequence[str] = ("swarm_stage", "serve"),
+        codecs: Mapping[int, str] = {},
         **spec: int,
     ) -> None:
         self.stages: list[RunningStage] = []
@@ -60,6 +62,7 @@ class StageRing:
         self.epoch = 0
         self.chunk = chunk
         self._program = program
+        self._codecs = codecs
         self._sizes = {"context_tokens": CONTEXT_TOKENS, "kv_tokens": 4 * CONTEXT_TOKENS, "in_flight_max": 8, **spec}
         self._model_dir = model_dir
         self._scratch = scratch
@@ -165,6 +168,13 @@ class StageRing:
             layer_start=start,
             layer_stop=stop,
             dtype="F32",
+            codec_in=self._codecs.get(start, ""),
+            codec_out=self._codecs.get(stop, ""),
+            inner_codecs=[
+                weights_pb2.InnerCodec(layer=layer, codec=codec)
+                for layer, codec in self._codecs.items()
+                if start < layer < stop
+            ],
             **self._sizes,
         )
         request = rpc.LoadRequest(
