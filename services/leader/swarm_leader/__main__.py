@@ -248,8 +248,7 @@ class Leader:
         return read_leader(self.board, self.registry, self.gates, self.relay.board)
 
     def _is_loaded(self, model_id: str) -> bool:
-        placement = self.board.get(model_id)
-        return placement is not None and placement.state.holds_memory
+        return any(one.reads(model_id) for one in self.board.all() if one.state.holds_memory)
 
 
 def make_identity(config: LeaderConfig, clock: Clock) -> LeaderIdentity:

@@ -52,6 +52,11 @@ class Placement:
         """Where it stands."""
         return self.record.state
 
+    def reads(self, model_id: str) -> bool:
+        """Whether its stages are made of this model's files: its own, its base's or an adapter's."""
+        record = self.record
+        return model_id in (record.model_id, record.weights_model_id, *(one.model_id for one in record.adapters))
+
 
 class Board:
     """The newest placement of each model."""
@@ -162,9 +167,9 @@ class Board:
         return self.version(model_id)
 
     def state_of(self, model_id: str) -> str:
-        """A word for lists: "ready", "loading", ...; "unloaded" when there never was a placement."""
-        placement = self._placements.get(model_id)
-        return placement.state.value if placement else PlacementState.UNLOADED.value
+        """A word for lists: "ready", "loading", ... of what answers for a model; "unloaded" when nothing ever did."""
+        serving = self.serving_of(model_id)
+        return serving[0].state.value if serving else PlacementState.UNLOADED.value
 
 
 _NEAREST_FIRST = (

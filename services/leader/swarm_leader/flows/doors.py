@@ -47,6 +47,6 @@ def show_once(secret: str, file: Path) -> None:
 
 
 def check_fetch(board: Board, fellow_id: str, model_id: str) -> None:
-    """A machine gets the models it holds a stage of, or is to. Raises PermissionDenied."""
-    if not any(placement.model_id == model_id for placement in board.holding(fellow_id)):
+    """A machine gets the models and adapters it holds a stage of, or is to. Raises PermissionDenied."""
+    if not any(placement.reads(model_id) for placement in board.holding(fellow_id)):
         raise PermissionDenied(f"this machine holds no stage of {model_id} and is to load none", model=model_id)

@@ -92,7 +92,7 @@ class Generating:
     async def generate(
         self, caller: Caller, model_id: str, generation: generation_pb2.Generation
     ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
-        """The events of one reply, Done last. `generation` is checked by rpc and gets its seed here.
+        """The events of one reply, Done last. `generation` is checked by rpc and gets its seed and its adapter here.
 
         Raises ModelNotFound, ServableCorrupt, ModelNotReady, Overloaded, DeadlinePassed, FellowLost, StageFailed,
         Conflict, CapabilityMissing, Cancelled, and RemoteError with what the fellow failed it for. Whatever ends
@@ -102,8 +102,9 @@ class Generating:
             raise Conflict(f"request_id {caller.request_id} is in use by a reply that still runs", field="request_id")
         self._active.add(caller.request_id)
         meter = self._measuring.reply()
-        if self._board.get(model_id) is not None:
-            meter.take_model(model_id)
+        if (serving := self._board.serving_of(model_id)) is not None:
+            placement, adapter = serving
+            meter.take_model(placement.model_id, adapter)
         try:
             async for event in self._generate(caller, model_id, generation, meter):
                 yield event
@@ -124,20 +125,20 @@ class Generating:
         async with aclosing(self._rings.wake(model_id)) as standings:
             async for standing in standings:
                 yield _queued_event(standing)
-        placement = self._rings.require(model_id)
+        placement, generation.adapter = self._rings.require(model_id)
         self._check_tokens(model_id, generation)
         check_drawing(generation, self._ring(placement))
         if not generation.sampling.HasField("seed"):
             generation.sampling.seed = self._new_seed()
         generation.caller_weight = self._config.weights.get(generation.caller, 1.0)
-        gate = self._gates.of(model_id)
+        gate = self._gates.of(placement.model_id)  # adapters wait with their base: they share its places
         places = placement.record.in_flight_max
         with gate.turn(caller.request_id, generation.caller, generation.caller_weight, places) as turn:
             caller.follow(turn)
-            async for event in self._waits(turn, model_id, deadline_s):
+            async for event in self._waits(turn, placement.model_id, deadline_s):
                 yield event
             meter.take_place()
-            reply, placement = await self._open(caller, model_id, generation)
+            reply, placement = await self._open(caller, model_id, placement.model_id, generation)
             try:
                 async for event in self._events(reply, turn, meter, placement, deadline_s):
                     yield event
@@ -160,13 +161,16 @@ class Generating:
             yield _queued_event(standing)
 
     async def _open(
-        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
+        self, caller: Caller, model_id: str, at: str, generation: generation_pb2.Generation
     ) -> tuple[Reply, Placement]:
-        """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited."""
-        placement = self._rings.require(model_id)
+        """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited.
+
+        at: the model in whose gate it has its place.
+        """
+        placement, _ = self._rings.require(model_id, at)
         first = placement.record.stages[0].fellow_id
         link = await self._replies.link_of(first, self._registry.name_of(first), LINK_WAIT_S)
-        placement = self._rings.require(model_id)
+        placement, generation.adapter = self._rings.require(model_id, at)
         check_drawing(generation, self._ring(placement))
         request = link_pb2.ReplyRequest(
             request_id=caller.request_id,

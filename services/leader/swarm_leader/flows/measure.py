@@ -55,87 +55,96 @@ class ReplyMeter:
         self._measuring = measuring
         self._clock = clock
         self._arrived_s = clock.monotonic_s()
-        self._window: Performance | None = None
+        self._windows: tuple[Performance, ...] = ()
         self._series: ModelSeries | None = None
         self._placed_s: float | None = None
         self._started_s: float | None = None
         self._first_s: float | None = None
         self._last_s = 0.0
 
-    def take_model(self, model_id: str) -> None:
-        """It asks for a model that was placed."""
-        self._window = self._measuring.window_of(model_id)
-        self._series = self._measuring.series_of(model_id)
+    def take_model(self, model_id: str, adapter: str = "") -> None:
+        """It asks for a model that was placed, or for an adapter of it.
+
+        An adapter's replies count in its own window and in that of the ring they ran in; in the series, which are
+        summed up, under its own name alone.
+        """
+        names = (model_id, adapter) if adapter else (model_id,)
+        self._windows = tuple(self._measuring.window_of(name) for name in names)
+        self._series = self._measuring.series_of(names[-1])
 
     def take_place(self) -> None:
         """It has a place in the ring."""
         self._placed_s = self._clock.monotonic_s()
-        if self._window is not None:
-            self._window.start(self._placed_s)
+        for window in self._windows:
+            window.start(self._placed_s)
 
     def take_event(self, event: generation_pb2.GenerationEvent, kind: str | None) -> None:
         """An event of the reply came. kind: event.WhichOneof("event")."""
-        if self._window is None or self._series is None:
+        if self._series is None:
             return
         now_s = self._clock.monotonic_s()
         if kind == "tokens":
-            self._take_tokens(self._window, self._series, now_s, len(event.tokens.ids))
+            self._take_tokens(self._series, now_s, len(event.tokens.ids))
         elif kind == "started":
             self._started_s = now_s
             self._series.queue_s.observe(now_s - self._arrived_s)
             self._series.prompt_tokens.inc(event.started.prompt_tokens)
         elif kind == "done":
-            self._take_done(self._window, self._series, now_s, event.done)
+            self._take_done(self._series, now_s, event.done)
 
     def take_failure(self, error: SwarmError) -> None:
         """It failed, was refused, or (Cancelled) its caller went away."""
-        if self._window is None or self._series is None:
+        if self._series is None:
             return
         if error.why is Reason.CANCELLED:
             self.take_cancel()
             return
         now_s = self._clock.monotonic_s()
-        if error.why is Reason.CONTEXT_TOO_LONG:
-            self._window.refuse_too_long(now_s)
-        elif error.why in _TURNED_AWAY and self._placed_s is None:
-            self._window.turn_away(now_s)
-        elif error.why not in _CALLERS_OWN:
-            self._window.fail(now_s)
+        for window in self._windows:
+            if error.why is Reason.CONTEXT_TOO_LONG:
+                window.refuse_too_long(now_s)
+            elif error.why in _TURNED_AWAY and self._placed_s is None:
+                window.turn_away(now_s)
+            elif error.why not in _CALLERS_OWN:
+                window.fail(now_s)
         self._series.fail(error.why)
         self._end(now_s)
 
     def take_cancel(self) -> None:
         """Its caller went away. Harmless after its end."""
-        if self._window is not None and self._series is not None:
+        if self._series is not None:
             now_s = self._clock.monotonic_s()
-            self._window.cancel(now_s)
+            for window in self._windows:
+                window.cancel(now_s)
             self._series.succeed("abort")
             self._end(now_s)
 
-    def _take_tokens(self, window: Performance, series: ModelSeries, now_s: float, count: int) -> None:
+    def _take_tokens(self, series: ModelSeries, now_s: float, count: int) -> None:
         """Tokens that came together lay evenly between the event before and this one, as far as can be told."""
         if not count:
             return
         if self._first_s is None:
             self._first_s = now_s
             series.first_token_s.observe(now_s - self._arrived_s)
-            window.first_token(now_s, (now_s - self._arrived_s) * 1e3)
+            for window in self._windows:
+                window.first_token(now_s, (now_s - self._arrived_s) * 1e3)
             if self._started_s is not None:
                 series.prefill_s.observe(now_s - self._started_s)
         else:
             gap_s = (now_s - self._last_s) / count
-            window.gap(now_s, gap_s * 1e3, count)
+            for window in self._windows:
+                window.gap(now_s, gap_s * 1e3, count)
             for _ in range(min(count, TOGETHER_MAX)):
                 series.inter_token_s.observe(gap_s)
         self._last_s = now_s
-        window.tokens(now_s, count)
+        for window in self._windows:
+            window.tokens(now_s, count)
         series.generation_tokens.inc(count)
 
-    def _take_done(
-        self, window: Performance, series: ModelSeries, now_s: float, done: generation_pb2.GenerationEvent.Done
-    ) -> None:
+    def _take_done(self, series: ModelSeries, now_s: float, done: generation_pb2.GenerationEvent.Done) -> None:
         waited_ms = ((self._placed_s or now_s) - self._arrived_s) * 1e3
-        window.complete(now_s, done.prompt_tokens, done.completion_tokens, _split_of(done.timing, waited_ms))
+        for window in self._windows:
+            window.complete(now_s, done.prompt_tokens, done.completion_tokens, _split_of(done.timing, waited_ms))
         series.succeed(_FINISHED.get(done.finish_reason, ""))
         series.e2e_s.observe(now_s - self._arrived_s)
         if self._first_s is not None:
@@ -144,9 +153,10 @@ class ReplyMeter:
 
     def _end(self, now_s: float) -> None:
         """It has its one end: nothing more counts."""
-        if self._placed_s is not None and self._window is not None:
-            self._window.stop(now_s)
-        self._window = self._series = None
+        if self._placed_s is not None:
+            for window in self._windows:
+                window.stop(now_s)
+        self._windows, self._series = (), None
 
 
 def _split_of(timing: generation_pb2.Timing, waited_ms: float) -> Split | None:

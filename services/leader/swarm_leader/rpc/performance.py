@@ -24,7 +24,7 @@ class PerformanceWriter:
         """The last 15 minutes; figures of 0 for a model that was not served."""
         figures = self._measuring.figures(model_id)
         is_placed = placement is not None and placement.state.holds_memory
-        gate = self._gates.of(model_id) if placement is not None else None
+        gate = self._gates.of(placement.model_id) if placement is not None else None
         return serving_pb2.ModelPerformance(
             model_id=model_id,
             window_s=figures.window_s,

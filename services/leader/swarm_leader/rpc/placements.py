@@ -90,7 +90,7 @@ class StatusWriter:
         if placement is None:
             return serving_pb2.ModelStatus(model_id=model_id)
         record = placement.record
-        gate = self._gates.of(model_id)
+        gate = self._gates.of(placement.model_id)
         return serving_pb2.ModelStatus(
             model_id=model_id,
             state=_STATES[record.state],

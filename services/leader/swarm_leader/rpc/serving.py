@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 from silentswarm.leader.v1 import serving_pb2, serving_pb2_grpc
+from swarm_core.errors import Conflict
 
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.domain.records import PlacementState, Transport
@@ -51,6 +52,8 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
         self, request: serving_pb2.UnloadModelRequest, context: grpc.aio.ServicerContext
     ) -> serving_pb2.ModelStatus:
         placement = await self._loading.unload(request.model_id)
+        if placement is None:
+            self._refuse_held(request.model_id)
         return self._writer.of_model(request.model_id, placement)
 
     async def GetModelStatus(
@@ -68,13 +71,14 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
     ) -> AsyncIterator[serving_pb2.ModelStatus]:
         while True:
             # Read before the status: a change while it is sent is then seen, and many changes become one.
-            version = self._board.version(request.model_id)
-            status = await self._status(request.model_id)
-            placement = self._board.get(request.model_id)
-            yield status
-            if placement is None or placement.state in _SETTLED:
+            placement = await self._placement(request.model_id)
+            watched = placement.model_id if placement is not None else request.model_id
+            version = self._board.version(watched)
+            is_settled = placement is None or placement.state in _SETTLED
+            yield self._writer.of_model(request.model_id, placement)
+            if is_settled:
                 return
-            await self._board.wait_change(request.model_id, version)
+            await self._board.wait_change(watched, version)
 
     async def ListServing(
         self, request: serving_pb2.ListServingRequest, context: grpc.aio.ServicerContext
@@ -87,9 +91,22 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
         return self._writer.of_model(model_id, await self._placement(model_id))
 
     async def _placement(self, model_id: str) -> Placement | None:
-        """A model's placement; None when it exists and was never served. Raises ModelNotFound, ServableCorrupt."""
-        placement = self._board.get(model_id)
-        if placement is None:
+        """A model's own placement, else that of a base which holds it as an adapter; None when it was never served.
+
+        Raises ModelNotFound, ServableCorrupt.
+        """
+        own = self._board.get(model_id)
+        if own is not None and own.state is not PlacementState.UNLOADED:
+            return own
+        serving = self._board.serving_of(model_id)
+        if serving is None:
             await asyncio.to_thread(self._catalog.refresh)
             self._catalog.get(model_id)
-        return placement
+        return serving[0] if serving is not None else None
+
+    def _refuse_held(self, model_id: str) -> None:
+        """An adapter cannot be taken out of a base that is loaded. Raises Conflict."""
+        serving = self._board.serving_of(model_id)
+        if serving is not None and serving[0].state.holds_memory:
+            base = serving[0].model_id
+            raise Conflict(f"{model_id} is held as an adapter of {base}; it ends with: swarm model-unload {base}")
