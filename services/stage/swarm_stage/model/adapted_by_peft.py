@@ -12,6 +12,8 @@ from torch import nn
 from swarm_stage.model.adapted_linear import AdaptedLinear, AdapterChoice, replace_module
 from swarm_stage.model.adapters import Adapter, module_in_slice
 
+_LAYERS = "model.layers."
+
 
 class PeftLinear(AdaptedLinear):
     """A layer of peft's, told for each run which of its adapters are active."""
@@ -46,8 +48,10 @@ def hold_by_peft(
             f"adapters cannot be computed by peft (SWARM_SERVE_LORA): it is not installed on this fellow ({error})"
         ) from error
     changed: dict[str, None] = {}
+    # Given the layers alone: of a whole model peft would look at embeddings and head, which most slices do not have.
+    decoder_layers = model.get_submodule("model.layers")
     for place, adapter in adapters.items():
-        paths = {module_in_slice(module, layers): module for module in adapter.parts}
+        paths = {module_in_slice(module, layers).removeprefix(_LAYERS): module for module in adapter.parts}
         if not paths:
             continue
         config = adapter.config
@@ -62,14 +66,14 @@ def hold_by_peft(
                 use_dora=config.variant == DORA,
                 inference_mode=True,
             ),
-            model,
+            decoder_layers,
             _name(place),
         )
         for path, module in paths.items():
-            _fill(model.get_submodule(path), _name(place), adapter.parts[module])
+            _fill(decoder_layers.get_submodule(path), _name(place), adapter.parts[module])
         changed |= dict.fromkeys(paths)
     for path in changed:
-        replace_module(model, path, lambda layer: PeftLinear(layer, choice, always))
+        replace_module(decoder_layers, path, lambda layer: PeftLinear(layer, choice, always))
 
 
 def _fill(layer: Any, name: str, part: Any) -> None:

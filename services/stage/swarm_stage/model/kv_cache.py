@@ -14,6 +14,11 @@ class SessionCache(Protocol):
         """Positions held."""
         ...
 
+    @property
+    def adapter(self) -> int:
+        """The adapter its session runs with, by its place in the stage's order, from 1; 0 is the base."""
+        ...
+
     def crop(self, length: int) -> None:
         """Forget every position from `length` on. Nothing to do when fewer are held."""
         ...
@@ -26,8 +31,9 @@ class KvCache:
     So cropping is exact at any length, at the price of memory beyond the window.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, adapter: int = 0) -> None:
         self.layers = DynamicCache()
+        self.adapter = adapter
 
     @property
     def length(self) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from swarm_stage.model.adapted_product import adapted_product_of
 from swarm_stage.model.inner_codecs import BEHIND, InnerBoundary
 from swarm_stage.model.product import Chosen
-from swarm_stage.model.product_of import ProductOf, product_of
+from swarm_stage.model.product_of import ProductOf
 
 
 class LeanLayer:
@@ -22,7 +23,7 @@ class LeanLayer:
     q, k and v and one for gate and up instead of five (docs/measurements/2026-11-first-ring.md).
     """
 
-    def __init__(self, layer: Any, is_grouped: bool, make: ProductOf = product_of) -> None:
+    def __init__(self, layer: Any, is_grouped: bool, make: ProductOf = adapted_product_of) -> None:
         """is_grouped: the queries of one kv head are rows of one product; else attention takes each head alone."""
         self._is_grouped = is_grouped
         attention, mlp = layer.self_attn, layer.mlp

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from swarm_stage.model.adapted_linear import BASE, AdapterChoice
 from swarm_stage.model.carrier import Carrier
 from swarm_stage.model.devices import Spread
 from swarm_stage.model.kv_cache import KvCache, SessionCache
@@ -33,15 +34,17 @@ class SliceModel:
         dtype: torch.dtype,
         spread: Spread,
         longest_tokens: int | None = None,
+        adapters: AdapterChoice | None = None,
     ) -> None:
         """model: a filled CausalLM of the slice, its parts on the devices of spread. longest_tokens: positions it is
-        exact for; None is not limited.
+        exact for; None is not limited. adapters: those that stand beside its weights; None is none.
         """
         self.layers = layers
         self.dtype = dtype
         self.device = torch.device(spread.first)
         self.spread = spread
         self.context_tokens_max = longest_tokens
+        self._adapters = adapters
         self._config: Any = model.config
         self._decoder: Any = model.model
         self._carrier = Carrier() if len(spread.devices) > 1 else None
@@ -91,9 +94,18 @@ class SliceModel:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return 2 * config.num_key_value_heads * head_dim * self.dtype.itemsize
 
-    def new_cache(self, reserved_tokens: int = 0) -> SessionCache:
-        """An empty cache for one session of at most so many positions; 0 is not known."""
-        return KvCache()
+    @property
+    def adapter_places(self) -> Sequence[int]:
+        """Adapters that sessions can choose beside the base, by their places."""
+        return self._adapters.places if self._adapters else ()
+
+    def adapter_place(self, model_id: str) -> int:
+        """Where an adapter stands, for new_cache; "" is the base. Raises BadRequest for one that is not held."""
+        return (self._adapters or AdapterChoice({})).place_of(model_id)
+
+    def new_cache(self, reserved_tokens: int = 0, adapter: int = BASE) -> SessionCache:
+        """An empty cache for one session of at most so many positions; 0 is not known. adapter: a place."""
+        return KvCache(adapter)
 
     @torch.inference_mode()
     def embed(self, ids: Sequence[int]) -> torch.Tensor:
@@ -119,6 +131,8 @@ class SliceModel:
         assert isinstance(cache, KvCache)
         self._check(hidden_BTD, cache, pos)
         cache.crop(pos)
+        if self._adapters is not None:
+            self._adapters.place = cache.adapter
         hidden_BTD = hidden_BTD.to(device=self.device, dtype=self.dtype)
         position_ids = torch.arange(pos, pos + hidden_BTD.shape[1], device=self.device).unsqueeze(0)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import structlog
 import torch
-from swarm_core.errors import BadFrame, BadRequest, StageFailed, SwarmError
+from swarm_core.errors import BadFrame, StageFailed, SwarmError
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.reply import Likelihood
@@ -47,10 +47,9 @@ class TorchCompute:
         return self._model.batches
 
     def open(self, session: int, reserved_tokens: int, adapter: str = "") -> None:
-        if adapter:
-            raise BadRequest(f"this stage holds no adapter {adapter[:200]!r}", field="adapter")
+        place = self._model.adapter_place(adapter)
         try:
-            self._caches[session] = self._model.new_cache(reserved_tokens)
+            self._caches[session] = self._model.new_cache(reserved_tokens, place)
         except RuntimeError as error:  # how torch says that memory is short, on every device
             raise StageFailed(f"no memory for the {reserved_tokens} positions of a session: {error}") from error
 
