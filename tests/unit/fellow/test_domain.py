@@ -11,6 +11,7 @@ from swarm_fellow.domain.capabilities import Offer, declare_capabilities
 from swarm_fellow.domain.capacity import Occupant, choose_evicted
 from swarm_fellow.domain.idle import is_reapable, reap_interval_s
 from swarm_fellow.rpc.convert import capabilities_to_proto, known_capabilities
+from swarm_wire.codecs import CODECS
 
 OFFER = Offer(
     loaded_models_max=2,
@@ -30,6 +31,12 @@ def test_a_declared_capability_is_present_even_without_parameters():
     assert (declared.wire.version_min, declared.wire.version_max, declared.wire.frame_bytes_max) == (1, 1, 2**26)
     assert declared.serve.loaded_models_max == 2 and list(declared.serve.model_types) == ["llama"]
     assert declared.serve_n_stage.stage_count_max == 16 and declared.serve_concurrent.in_flight_max == 8
+
+
+def test_every_codec_that_stages_speak_is_declared():
+    declared = capabilities_to_proto(declare_capabilities(OFFER, (), known_capabilities()))
+
+    assert list(declared.serve_codec.codecs) == list(CODECS)
 
 
 @pytest.mark.parametrize(("chunk_tokens", "declared_tokens"), [(128, 128), (0, 2**32 - 1)])

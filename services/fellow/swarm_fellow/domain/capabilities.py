@@ -9,6 +9,7 @@ WIRE_VERSION_MIN = 1
 WIRE_VERSION_MAX = 1
 WIRE_DTYPES = ("F32", "F16", "BF16")
 STAGE_COUNT_MAX = 16
+CODECS = ("int8", "int4")  # of swarm_wire.codecs
 PREFILL_WHOLE = 2**32 - 1  # in the contract, where 0 is "not said"
 
 # Capability field -> its parameters; the field's presence is the declaration.
@@ -62,6 +63,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_rewire": {},
         "serve_kv_budget": {},
         "serve_sampling": {},
+        "serve_codec": {"codecs": CODECS},
         "link_keys": {},
     }
     if offer.listens:
