@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import pytest
-from silentswarm.core.v1 import stage_pb2
-from silentswarm.leader.v1 import serving_pb2, status_pb2
+from silentswarm.core.v1 import stage_pb2, weights_pb2
+from silentswarm.leader.v1 import models_pb2, serving_pb2, status_pb2
 from swarm_core import errors
 from yarl import URL
 
@@ -51,6 +51,39 @@ async def test_the_longest_conversation_is_the_served_one_while_a_model_is_serve
 
     assert listed["data"][0]["max_model_len"] == one["max_model_len"] == shown
     assert "max_model_len" not in listed["data"][1]
+
+
+async def test_an_adapter_is_listed_with_its_base_and_takes_what_the_ring_takes_that_holds_it(gateway):
+    """parent and root as vLLM has them for LoRA modules; whole models have neither."""
+    of_tiny = models_pb2.Adapter(base_model_id="tiny", rank=8, targets=["q_proj"])
+    for model_id, source in (("ann/pirate", "ann/pirate-lora"), ("poet", "")):
+        adapter = models_pb2.Model(
+            model_id=model_id, created_s=5, context_tokens_max=2048, source=source, state="ready", adapter=of_tiny
+        )
+        gateway.leader.models.append(adapter)
+    gateway.leader.serving = [
+        serving_pb2.ModelStatus(
+            model_id="tiny", state=serving_pb2.PLACEMENT_STATE_READY, context_tokens=512, adapters=["ann/pirate"]
+        )
+    ]
+
+    _, listed = await gateway.get("/v1/models")
+    _, shown = await gateway.get("/v1/models/ann/pirate")
+
+    by_id = {model["id"]: model for model in listed["data"]}
+    assert by_id["ann/pirate"] == shown
+    assert shown == {
+        "id": "ann/pirate",
+        "object": "model",
+        "created": 5,
+        "owned_by": "silentswarm",
+        "swarm": {"state": "ready"},
+        "max_model_len": 512,
+        "root": "ann/pirate-lora",
+        "parent": "tiny",
+    }
+    assert (by_id["poet"]["root"], by_id["poet"]["parent"], by_id["poet"]["max_model_len"]) == ("poet", "tiny", 2048)
+    assert not {"root", "parent"} & set(by_id["tiny"])
 
 
 @pytest.mark.parametrize("path", ["org/tiny", "org%2Ftiny", "org%2ftiny", "org/tiny/"])
@@ -99,8 +132,34 @@ async def test_a_load_reads_path_and_body(gateway):
 
 
 @pytest.mark.parametrize(
+    ("quantization", "asked"),
+    [
+        ({"method": "nf4"}, weights_pb2.Quantization(method="nf4")),
+        ({"bits": 8}, weights_pb2.Quantization(bits=8)),
+        ({"method": "none"}, weights_pb2.Quantization(method="none")),
+        ({"bits": 4, "backend": "torchao"}, weights_pb2.Quantization(bits=4, backend="torchao")),
+    ],
+)
+async def test_a_load_says_in_json_how_weights_are_held(gateway, quantization, asked):
+    body = {"quantization": quantization, "adapters": ["ann/pirate", "*"], "codec": "int8"}
+    async with gateway.client.post(gateway.url + "/api/v1/models/tiny/load", json=body) as response:
+        assert response.status == 200
+
+    assert gateway.leader.loads == [
+        serving_pb2.LoadModelRequest(model_id="tiny", quantization=asked, adapters=["ann/pirate", "*"], codec="int8")
+    ]
+
+
+@pytest.mark.parametrize(
     ("body", "field"),
-    [(b'{"num_stage": 2}', "num_stage"), (b'{"num_stages": "two"}', "num_stages"), (b"[]", "body"), (b"{", "body")],
+    [
+        (b'{"num_stage": 2}', "num_stage"),
+        (b'{"num_stages": "two"}', "num_stages"),
+        (b'{"quantization": {"bit": 4}}', "quantization"),
+        (b'{"quantization": "nf4"}', "quantization"),
+        (b"[]", "body"),
+        (b"{", "body"),
+    ],
 )
 async def test_a_wrong_body_is_400_and_names_the_field(gateway, body, field):
     async with gateway.client.post(gateway.url + "/api/v1/models/tiny/load", data=body) as response:

@@ -47,15 +47,21 @@ class ModelHandlers:
         return json_response(model_document(model, served.get(model.model_id, 0)))
 
     async def _served_contexts(self) -> dict[str, int]:
-        """Model id -> the longest conversation it takes now, tokens; only models that are served. No disk is read."""
+        """Model id -> the longest conversation it takes now, tokens; only models that are served. No disk is read.
+
+        An adapter takes what the base takes that holds it.
+        """
         answer = await self._leader.call(_LIST_SERVING, serving_pb2.ListServingRequest(), self._timeout_s)
-        return {model.model_id: model.context_tokens for model in answer.models if model.state in _SERVED}
+        served = [model for model in answer.models if model.state in _SERVED]
+        held = {adapter: model.context_tokens for model in served for adapter in model.adapters}
+        return held | {model.model_id: model.context_tokens for model in served}
 
 
 def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:
     """One model of the list. served_tokens: the context it is served with, 0 when it is not.
 
-    max_model_len: that, else the most the model takes, in tokens; absent when the model does not say.
+    max_model_len: that, else the most the model takes, in tokens; absent when the model does not say. An adapter has
+    parent, the id of its base, and root, where it was imported from, as vLLM lists LoRA modules.
     """
     document: Document = {
         "id": model.model_id,
@@ -66,4 +72,7 @@ def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:
     }
     if served_tokens or model.context_tokens_max:
         document["max_model_len"] = served_tokens or model.context_tokens_max
+    if model.HasField("adapter"):
+        document["root"] = model.source or model.model_id
+        document["parent"] = model.adapter.base_model_id
     return document
