@@ -53,7 +53,7 @@ def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
 
 def held_text(status: serving_pb2.ModelStatus) -> str:
     """How linear layers are held and what is computed in: "nf4, computed in F32"."""
-    held = shown(status.quantization or NONE)
+    held = "not quantized" if status.quantization in ("", NONE) else shown(status.quantization)
     return f"{held}, computed in {shown(status.dtype)}" if status.dtype else held
 
 

@@ -95,6 +95,10 @@ def test_a_plan_in_a_pipe_is_one_line_for_each_fact_and_no_escape_codes():
     ]
 
 
+def test_full_precision_is_said_in_words():
+    assert "not quantized, computed in F16" in draw(plan_view(make_plan(quantization="none")), 200)[0]
+
+
 def test_a_speed_that_is_unknown_is_said_to_be_and_not_zero():
     plan = make_plan()
     plan.ClearField("predicted_tokens_per_s")
