@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from swarm_core.errors import ServableCorrupt
+from swarm_core.quantization import NONE, is_quantized_weight
 from swarm_core.slices import LayerRange
 
 from swarm_stage.model.devices import spread_over
 from swarm_stage.model.families import check_servable, context_tokens_max
+from swarm_stage.model.half import hold_half
 from swarm_stage.model.holding import AdapterSource, Holding
 from swarm_stage.model.inner_codecs import put_inner_codecs
 from swarm_stage.model.lean_slice import LeanSlice, is_lean
@@ -36,7 +38,7 @@ def build_slice(
     adapters: in the order all stages share. inner_codecs: layer -> how training coded what enters it, inside the slice.
     Memory peaks near the slice plus its largest tensor.
     Raises CapabilityMissing for a kind of model that is not served, ServableCorrupt naming what is wrong or missing,
-    BadRequest for device_layers that are not exactly these layers.
+    BadRequest for device_layers that are not exactly these layers, or a storage_dtype that dtype is not computed from.
     """
     dtype, attention = holding.dtype, holding.attention
     if dtype not in DTYPES:
@@ -46,9 +48,15 @@ def build_slice(
     torch_dtype, spread = DTYPES[dtype], spread_over(layers, holding.device, holding.device_layers)
     model = empty_decoder(slice_config(config, layers), layers, torch_dtype)
     fill_computed_buffers(model, torch.device(spread.first))
+    if holding.storage_dtype not in ("", dtype):
+        hold_half(model, holding.storage_dtype, dtype, lambda name: _is_quantized(name, holding))
     fill_parameters(model, layers, tensor_files, spread, on_progress)
     put_inner_codecs(model.model.layers, layers, inner_codecs)
     longest_tokens = context_tokens_max(check_servable(config))
     if is_lean(whole_config(config), torch_dtype):
         return LeanSlice(model, layers, torch_dtype, spread, longest_tokens, attention != "sdpa")
     return SliceModel(model, layers, torch_dtype, spread, longest_tokens)
+
+
+def _is_quantized(module_name: str, holding: Holding) -> bool:
+    return holding.quantization != NONE and is_quantized_weight(f"{module_name}.weight")

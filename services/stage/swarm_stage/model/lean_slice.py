@@ -12,13 +12,13 @@ from swarm_core.slices import LayerRange
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from swarm_stage.model.adapted_linear import BASE, AdapterChoice
-from swarm_stage.model.blas import Multiplier
 from swarm_stage.model.devices import Spread
+from swarm_stage.model.half import multiplier_of
 from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.lean_cache import LeanCache, SpreadCache
 from swarm_stage.model.lean_layer import LeanLayer
 from swarm_stage.model.lean_part import LeanPart
-from swarm_stage.model.product import side_by_side
+from swarm_stage.model.product import Times, side_by_side
 from swarm_stage.model.slice_model import SliceModel
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -68,7 +68,7 @@ class LeanSlice(SliceModel):
         self._rotary = rotary
         self._norm: torch.Tensor | None = norm.weight.data if norm is not None else None
         self._norm_eps: float = norm.variance_epsilon if norm is not None else 0.0
-        self._head_times: Multiplier | None = None
+        self._head_times: Times | None = None
         self._embedding_DV: torch.Tensor | None = None
         if head is not None:
             self._turn_head(decoder, head)
@@ -85,7 +85,7 @@ class LeanSlice(SliceModel):
         """Hold the head as products want it. An embedding tied to it reads columns of the same copy."""
         is_tied = self.layers.is_first and decoder.embed_tokens.weight is head.weight
         head_DV = side_by_side([head.weight.data])
-        self._head_times = Multiplier(head_DV)
+        self._head_times = multiplier_of(head)(head_DV)
         head.weight = None  # one copy is enough; it is the largest matrix of a small model
         if is_tied:
             self._embedding_DV = head_DV
@@ -94,7 +94,7 @@ class LeanSlice(SliceModel):
     def _embedded(self, ids_T: torch.Tensor) -> torch.Tensor:
         if self._embedding_DV is None:
             return super()._embedded(ids_T)
-        return self._embedding_DV[:, ids_T].t().contiguous()[None]
+        return self._embedding_DV[:, ids_T].t().to(self.dtype).contiguous()[None]
 
     def new_cache(self, reserved_tokens: int = 0, adapter: int = BASE) -> LeanCache:
         first = self._parts[0].layers[0]
@@ -137,7 +137,9 @@ class LeanSlice(SliceModel):
         """As SliceModel has it, in one pass that reads every weight once."""
         order = sorted(range(len(caches)), key=lambda row: caches[row].adapter)
         if order != list(range(len(caches))):  # so that sessions of one adapter are neighbours
-            hidden_B1D = self.run_batch(hidden_B1D[order], [caches[row] for row in order], [positions[row] for row in order])
+            hidden_B1D = self.run_batch(
+                hidden_B1D[order], [caches[row] for row in order], [positions[row] for row in order]
+            )
             return hidden_B1D[torch.tensor(order).argsort()]
         positions_N = self._rotated(torch.tensor(positions, device=self.device))
         held = [cache for cache in caches if isinstance(cache, LeanCache)]

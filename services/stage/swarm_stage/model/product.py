@@ -3,7 +3,7 @@
 Shapes: N rows, I inputs, O outputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -13,6 +13,19 @@ from swarm_stage.model.weight_memory import empty_weight
 
 # An adapter a row, as its session chose: 0 is the base, else the place in the stage's order, from 1. None: all base.
 Chosen = Sequence[int] | None
+
+
+class Times(Protocol):
+    """x W for one matrix that stays where it is."""
+
+    def __call__(self, x_NI: torch.Tensor) -> torch.Tensor:
+        """[N, O]."""
+
+    def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor) -> torch.Tensor:
+        """base + x W, [N, O]. base may be one row for all, and stays as it is."""
+
+
+MultiplierOf = Callable[[torch.Tensor], Times]
 
 
 class Product(Protocol):
@@ -33,10 +46,12 @@ class DenseProduct:
     both are alike (docs/measurements/2026-11-many-requests.md).
     """
 
-    def __init__(self, weights: Sequence[torch.Tensor], bias: torch.Tensor | None) -> None:
-        """weights: [O_i, I] each, as checkpoints have them."""
+    def __init__(
+        self, weights: Sequence[torch.Tensor], bias: torch.Tensor | None, multiplier: MultiplierOf = Multiplier
+    ) -> None:
+        """weights: [O_i, I] each, as checkpoints have them. multiplier: what multiplies by them, as they are held."""
         outputs, inputs = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
-        self._times = Multiplier(side_by_side(weights) if outputs >= inputs else _joined(weights).t())
+        self._times = multiplier(side_by_side(weights) if outputs >= inputs else _joined(weights).t())
         self._bias = bias
 
     def __call__(self, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
