@@ -1,10 +1,12 @@
 """What a stage takes in memory: weights, KV and working buffers, in bytes. Arithmetic only; places nothing."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from swarm_core.manifest import DTYPE_BYTES, Manifest
+from swarm_core.manifest import DTYPE_BYTES, Manifest, TensorEntry
+from swarm_core.quantization import NONE, held_bytes, is_quantized_weight
 from swarm_core.slices import EMBEDDING, FINAL_NORM, HEAD, LayerRange, layer_of, slice_tensors
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -17,15 +19,37 @@ HIDDEN_BUFFERS = 18
 
 
 @dataclass(frozen=True)
+class WeightForm:
+    """How weights are held. dtype: computed in. quantization: of linear layers of decoder layers.
+
+    storage_dtype: what those are held in at full precision; "" is dtype.
+    """
+
+    dtype: str
+    quantization: str = NONE
+    storage_dtype: str = ""
+
+
+@dataclass(frozen=True)
+class AdapterCost:
+    """An adapter that is held beside the weights. is_always: every session runs with it."""
+
+    manifest: Manifest
+    is_always: bool
+
+
+@dataclass(frozen=True)
 class ModelCost:
-    """What the parts of one model take in one serving dtype.
+    """What the parts of one model take in one form of its weights.
 
     layer_prefix_bytes: weights of all layers before each layer, one more entry than layers.
+    adapter_prefix_bytes: likewise of adapters that only some sessions choose: held, and not read for every token.
     kv_layer_bytes: keys and values of one position in one layer.
     prefill_chunk_tokens: the longest run of positions computed at once, tokens.
     """
 
     layer_prefix_bytes: tuple[int, ...]
+    adapter_prefix_bytes: tuple[int, ...]
     embedding_bytes: int
     norm_bytes: int
     head_bytes: int
@@ -42,8 +66,11 @@ class ModelCost:
         return len(self.layer_prefix_bytes) - 1
 
     def weight_bytes(self, layers: LayerRange) -> int:
-        """Weights of a stage. Tied embeddings are the last stage's head too, held once by a stage that is both."""
-        held = self.layer_prefix_bytes[layers.layer_stop] - self.layer_prefix_bytes[layers.layer_start]
+        """Weights of a stage, or of the part of one that is on one device, adapters included.
+
+        Tied embeddings are the last one's head too, held once by one that is both.
+        """
+        held = _between(self.layer_prefix_bytes, layers) + _between(self.adapter_prefix_bytes, layers)
         if layers.is_first:
             held += self.embedding_bytes
         if layers.is_last:
@@ -54,7 +81,7 @@ class ModelCost:
 
     def read_bytes(self, layers: LayerRange) -> int:
         """Weights a stage reads for one token: all but the embeddings, of which it reads a row."""
-        read = self.layer_prefix_bytes[layers.layer_stop] - self.layer_prefix_bytes[layers.layer_start]
+        read = _between(self.layer_prefix_bytes, layers)
         return read + (self.norm_bytes + self.head_bytes if layers.is_last else 0)
 
     def kv_bytes(self, layers: LayerRange, kv_tokens: int) -> int:
@@ -74,8 +101,13 @@ class ModelCost:
         return PASSING_BYTES + activations + scores + logits
 
 
-def cost_of(manifest: Manifest, dtype: str, prefill_chunk_tokens: int = 0) -> ModelCost:
-    """Price a model in a serving dtype. prefill_chunk_tokens: of the first stage's fellow; 0 does not say.
+def cost_of(
+    manifest: Manifest,
+    form: WeightForm,
+    adapters: Sequence[AdapterCost] = (),
+    prefill_chunk_tokens: int = 0,
+) -> ModelCost:
+    """Price a model. prefill_chunk_tokens: of the first stage's fellow; 0 does not say.
 
     Raises ServableCorrupt when a tensor that must exist is missing.
     """
@@ -84,24 +116,35 @@ def cost_of(manifest: Manifest, dtype: str, prefill_chunk_tokens: int = 0) -> Mo
     for tensor, entry in manifest.tensors.items():
         layer = layer_of(tensor)
         if layer is not None and layer < manifest.layer_count:
-            per_layer[layer] += _served_bytes(entry.dtype, entry.element_count, dtype)
+            per_layer[layer] += _held_bytes(tensor, entry, form)
+    chosen = [0] * manifest.layer_count
+    for adapter in adapters:
+        _add_adapter(per_layer if adapter.is_always else chosen, adapter.manifest)
 
     def outside(tensor: str) -> int:
         entry = manifest.tensors.get(tensor)
-        return _served_bytes(entry.dtype, entry.element_count, dtype) if entry else 0
+        return _held_bytes(tensor, entry, form) if entry else 0
 
     return ModelCost(
         layer_prefix_bytes=tuple(accumulate(per_layer, initial=0)),
+        adapter_prefix_bytes=tuple(accumulate(chosen, initial=0)),
         embedding_bytes=outside(EMBEDDING),
         norm_bytes=outside(FINAL_NORM),
         head_bytes=outside(EMBEDDING if manifest.tied_embeddings else HEAD),
         tied_embeddings=manifest.tied_embeddings,
-        kv_layer_bytes=2 * manifest.kv_heads * manifest.head_dim * DTYPE_BYTES[dtype],
-        hidden_bytes=manifest.hidden_size * DTYPE_BYTES[dtype],
+        kv_layer_bytes=2 * manifest.kv_heads * manifest.head_dim * DTYPE_BYTES[form.dtype],
+        hidden_bytes=manifest.hidden_size * DTYPE_BYTES[form.dtype],
         query_heads=query_heads(manifest),
         vocabulary_size=manifest.vocabulary_size,
         prefill_chunk_tokens=prefill_chunk_tokens or PREFILL_CHUNK_TOKENS,
     )
+
+
+def stage_weight_bytes(
+    manifest: Manifest, form: WeightForm, layers: LayerRange, adapters: Sequence[AdapterCost] = ()
+) -> int:
+    """What a plan says the weights of one stage take on one device, in bytes; what a load then measures is compared."""
+    return cost_of(manifest, form, adapters).weight_bytes(layers)
 
 
 def query_heads(manifest: Manifest) -> int:
@@ -121,6 +164,22 @@ def stored_dtype(manifest: Manifest) -> str:
     return max(sorted(stored), key=lambda dtype: stored[dtype], default="F32")
 
 
-def _served_bytes(stored: str, elements: int, dtype: str) -> int:
-    """Bytes of a tensor once loaded: floats are cast to the serving dtype, whole numbers stay as they are."""
-    return elements * DTYPE_BYTES[dtype if stored in _FLOATS else stored]
+def _between(prefix: Sequence[int], layers: LayerRange) -> int:
+    return prefix[layers.layer_stop] - prefix[layers.layer_start]
+
+
+def _held_bytes(tensor: str, entry: TensorEntry, form: WeightForm) -> int:
+    """Bytes of a tensor once loaded: floats are cast or quantised, whole numbers stay as they are."""
+    if entry.dtype not in _FLOATS:
+        return entry.element_count * DTYPE_BYTES[entry.dtype]
+    if is_quantized_weight(tensor) and len(entry.shape) == 2:
+        return held_bytes(form.quantization, entry.shape, DTYPE_BYTES[form.storage_dtype or form.dtype])
+    return entry.element_count * DTYPE_BYTES[form.dtype]
+
+
+def _add_adapter(per_layer: list[int], adapter: Manifest) -> None:
+    """An adapter is held in float32, whatever it is stored in."""
+    for tensor, entry in adapter.tensors.items():
+        layer = layer_of(tensor)
+        if layer is not None and layer < len(per_layer):
+            per_layer[layer] += entry.element_count * DTYPE_BYTES["F32"]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from swarm_leader.domain.records import Transport
+from swarm_leader.domain.device_facts import DeviceFacts
+from swarm_leader.domain.device_spread import Room, sum_known
 
-WIRE_VERSION = 1  # frames of ring.v1 as the stages of this release write them
 UNLIMITED = 2**31 - 1  # a declared capability whose parameter does not say
 
 
@@ -66,9 +66,10 @@ class FellowFacts:
     """A connected fellow as the planner sees it.
 
     free_bytes: free on its best device, with what it would evict for a new model; None is unknown, never 0.
-    compute_dtype: what that device computes in, as spelled in safetensors; "" is unknown.
-    compute_capability: of that device when it is a CUDA card, as (major, minor); None is unknown, or no card.
+    compute_dtype: what its stage would compute in, as spelled in safetensors; "" is unknown.
+    compute_capability: of the oldest CUDA card its stage would be on, as (major, minor); None is unknown, or no card.
     busy_with: models that load on it now and take every place it has for one, so that another would evict them.
+    devices: those a stage of it would be on, in its own order: its best one, or with serve_devices all its cards.
     """
 
     fellow_id: str
@@ -78,6 +79,17 @@ class FellowFacts:
     capabilities: Capabilities
     busy_with: str = ""
     compute_capability: tuple[int, int] | None = None
+    devices: tuple[DeviceFacts, ...] = ()
+
+    @property
+    def room(self) -> Room:
+        """Free bytes of each device a stage would be on."""
+        return tuple(device.free_bytes for device in self.devices) or (self.free_bytes,)
+
+    @property
+    def room_bytes(self) -> int | None:
+        """Free on all of them together; None when one is unknown."""
+        return sum_known(self.room)
 
 
 def find_wire_gap(ring: Sequence[FellowFacts]) -> tuple[FellowFacts, FellowFacts] | None:
@@ -88,31 +100,3 @@ def find_wire_gap(ring: Sequence[FellowFacts]) -> tuple[FellowFacts, FellowFacts
     newest, newer = max(spoken, key=lambda pair: pair[0].version_min)
     oldest, older = min(spoken, key=lambda pair: pair[0].version_max)
     return (newer, older) if newest.version_min > oldest.version_max else None
-
-
-@dataclass(frozen=True)
-class Lack:
-    """A capability a fellow lacks for a place, and the consequence in words."""
-
-    capability: str
-    why: str
-
-
-def find_lack(fellow: FellowFacts, model_type: str, stage_count: int, transport: Transport) -> Lack | None:
-    """The first thing this fellow lacks to hold any stage of such a ring; None when it can."""
-    has = fellow.capabilities
-    if has.serve is None:
-        return Lack("serve", "it does not serve models")
-    if has.wire is None or not has.wire.version_min <= WIRE_VERSION <= has.wire.version_max:
-        spoken = f"{has.wire.version_min}..{has.wire.version_max}" if has.wire else "none"
-        return Lack("wire", f"it reads wire versions {spoken}, this ring speaks {WIRE_VERSION}")
-    if has.serve.model_types and model_type not in has.serve.model_types:
-        return Lack("serve.model_types", f"it builds {', '.join(has.serve.model_types)}, not {model_type}")
-    if stage_count == 1 and not has.serve_one_stage:
-        return Lack("serve_one_stage", "it cannot hold a whole model as one stage")
-    if stage_count > 2 and (has.stage_count_max is None or has.stage_count_max < stage_count):
-        longest = "two" if has.stage_count_max is None else str(has.stage_count_max)
-        return Lack("serve_n_stage", f"it takes part in rings of at most {longest} stages, not {stage_count}")
-    if stage_count > 1 and transport is Transport.P2P and not has.direct_link:
-        return Lack("direct_link", "it takes no direct links, and the transport asked for is p2p")
-    return None

@@ -30,6 +30,11 @@ class LoadedStage:
     notes: tuple[str, ...] = ()
     device_weight_bytes: tuple[int, ...] = ()
 
+    @property
+    def weight_bytes_by_device(self) -> tuple[int, ...]:
+        """Weights on each device, in order; of one alone when only the sum is known."""
+        return self.device_weight_bytes or ((self.weight_bytes,) if self.weight_bytes else ())
+
 
 def begin(
     planned: Plan, model_id: str, manifest_sha256: str, placement_id: str, created_s: float, epoch: int = 1
@@ -98,7 +103,7 @@ def set_loaded(record: PlacementRecord, stage_index: int, loaded: LoadedStage, n
         state="loaded",
         quantization=loaded.quantization or record.quantization,
         weight_bytes_measured=loaded.weight_bytes or None,
-        devices=measured_runs(stage.devices, loaded.device_weight_bytes),
+        devices=measured_runs(stage.devices, loaded.weight_bytes_by_device),
     )
     stages = tuple(changed if one is stage else one for one in record.stages)
     return replace(record, stages=stages, notes=(*record.notes, *(f"{name}: {note}" for note in loaded.notes)))

@@ -3,68 +3,130 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from swarm_core.errors import NotEnoughMemory
-from swarm_core.manifest import Manifest
+from swarm_core.slices import LayerRange
 
 from swarm_leader.domain.batch import plan_batch_max
 from swarm_leader.domain.budget import ModelCost, cost_of
 from swarm_leader.domain.capabilities import UNLIMITED, FellowFacts
+from swarm_leader.domain.device_spread import spread
+from swarm_leader.domain.holding import DeviceRun
+from swarm_leader.domain.link_codecs import plan_codecs
 from swarm_leader.domain.plan import Plan, ServeDefaults
-from swarm_leader.domain.records import StageRecord, Transport
-from swarm_leader.domain.refusals import gigabytes, who_lack
+from swarm_leader.domain.prediction import predict_stage_ms, predict_tokens_per_s
+from swarm_leader.domain.records import StageRecord
+from swarm_leader.domain.refusals import who_lack
 from swarm_leader.domain.routes import plan_routes
-from swarm_leader.domain.serving_dtype import serving_dtype
-from swarm_leader.domain.split import RingBudget, cut_layers, is_fitting, largest_kv_tokens, needed_bytes
+from swarm_leader.domain.split import RingBudget, cut_layers, is_fitting, largest_kv_tokens, run_needs
+from swarm_leader.domain.wanted import Wanted, prefill_chunk_tokens
+from swarm_leader.domain.weight_form import form_of, storage_notes
 
 
-def place_any_order(
-    manifest: Manifest, ring: Sequence[FellowFacts], transport: Transport, context_tokens: int, defaults: ServeDefaults
-) -> Plan | None:
-    """Roomiest first; if that does not fit, the two roomiest at the ends, which hold embeddings and head as well."""
-    placed = place(manifest, ring, transport, context_tokens, defaults)
-    if placed is None and len(ring) > 2:
-        placed = place(manifest, [ring[0], *ring[2:], ring[1]], transport, context_tokens, defaults)
+def place_any_order(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
+    """Roomiest first; if that does not fit, the two roomiest at the ends, which hold embeddings and head as well.
+
+    Where the cuts are given, the roomiest takes the stage that needs most.
+    """
+    starts = wanted.layer_starts(len(ring))
+    if starts:
+        ring = _match_to_stages(wanted, ring, starts)
+    placed = place(wanted, ring)
+    if placed is None and len(ring) > 2 and not starts:
+        placed = place(wanted, [ring[0], *ring[2:], ring[1]])
     return placed
 
 
-def place(
-    manifest: Manifest, ring: Sequence[FellowFacts], transport: Transport, context_tokens: int, defaults: ServeDefaults
-) -> Plan | None:
+def place(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
     """Cut the model over this very ring. None when it does not fit even with one session of the longest context."""
-    dtype = serving_dtype(manifest, ring, defaults)
-    cost = cost_of(manifest, dtype, _prefill_chunk_tokens(ring))
-    free = tuple(fellow.free_bytes for fellow in ring)
+    form = form_of(wanted, ring)
+    cost = cost_of(wanted.manifest, form, wanted.adapter_costs(form.storage_dtype), prefill_chunk_tokens(ring))
     notes: list[str] = []
-    sizing = _size_sessions(cost, ring, RingBudget(free, context_tokens, context_tokens, 1), defaults, notes)
+    sizing = _size_sessions(cost, ring, least_budget(wanted, ring), wanted.defaults, notes)
     cuts = cut_layers(cost, sizing) if sizing else None
     if sizing is None or cuts is None:
         return None
-    routes, route_notes = plan_routes(ring, transport)
+    routes, route_notes = plan_routes(ring, wanted.request.transport)
+    codecs = plan_codecs(wanted.request.codec, wanted.manifest.split, cuts)
     stages = tuple(
-        StageRecord(
-            stage_index=index,
-            fellow_id=fellow.fellow_id,
-            layer_start=layers.layer_start,
-            layer_stop=layers.layer_stop,
-            weight_bytes=cost.weight_bytes(layers),
-            kv_bytes=cost.kv_bytes(layers, sizing.kv_tokens),
-            working_bytes=cost.working_bytes(layers.is_last, context_tokens, sizing.in_flight),
-            free_bytes=fellow.free_bytes,
+        replace(
+            _stage(cost, sizing, index, fellow, layers),
             route=routes[index],
+            codec_in=codecs[index].codec_in,
+            codec_out=codecs[index].codec_out,
+            inner_codecs=codecs[index].inner,
         )
         for index, (fellow, layers) in enumerate(zip(ring, cuts, strict=True))
     )
-    batch_max, batch_notes = plan_batch_max(ring, defaults.batch_max)
+    batch_max, batch_notes = plan_batch_max(ring, wanted.defaults.batch_max)
     return Plan(
         stages=stages,
-        transport=transport,
-        dtype=dtype,
-        context_tokens=context_tokens,
+        transport=wanted.request.transport,
+        dtype=form.dtype,
+        context_tokens=wanted.context_tokens,
         kv_tokens=sizing.kv_tokens,
         in_flight_max=sizing.in_flight,
-        notes=(*notes, *route_notes, *batch_notes),
+        notes=(*storage_notes(wanted, form, ring), *notes, *route_notes, *batch_notes),
         batch_max=batch_max,
+        quantization=form.quantization,
+        storage_dtype=form.storage_dtype,
+        adapters=wanted.adapter_refs(form.storage_dtype),
+        codec=wanted.request.codec,
+        predicted_tokens_per_s=predict_tokens_per_s(stages),
     )
+
+
+def least_budget(wanted: Wanted, ring: Sequence[FellowFacts]) -> RingBudget:
+    """The memory of a ring, and the least that is worth serving: one session of the longest context."""
+    rooms = tuple(fellow.room for fellow in ring)
+    return RingBudget(rooms, wanted.context_tokens, wanted.context_tokens, 1, wanted.layer_starts(len(ring)))
+
+
+def spread_stage(cost: ModelCost, budget: RingBudget, stage: int, layers: LayerRange) -> list[DeviceRun]:
+    """Which layers of a stage go on which device of its room; it must fit. Positions stand in for device indices."""
+    runs = spread(run_needs(cost, budget), layers.layer_start, layers.layer_stop, budget.rooms[stage])
+    assert runs is not None, (layers, budget)
+    held = [(position, LayerRange(start, stop, cost.layer_count)) for position, start, stop in runs]
+    return [
+        DeviceRun(
+            device_index=position,
+            layer_start=run.layer_start,
+            layer_stop=run.layer_stop,
+            weight_bytes=cost.weight_bytes(run),
+            kv_bytes=cost.kv_bytes(run, budget.kv_tokens),
+            working_bytes=cost.working_bytes(run.is_last, budget.context_tokens, budget.in_flight),
+            free_bytes=budget.rooms[stage][position],
+        )
+        for position, run in held
+    ]
+
+
+def _stage(cost: ModelCost, budget: RingBudget, index: int, fellow: FellowFacts, layers: LayerRange) -> StageRecord:
+    """A stage with the sum of what it takes on all its devices."""
+    runs = spread_stage(cost, budget, index, layers)
+    indices = [device.device_index for device in fellow.devices]  # empty when the fellow named no device
+    devices = tuple(replace(run, device_index=indices[run.device_index]) for run in runs if indices)
+    return StageRecord(
+        stage_index=index,
+        fellow_id=fellow.fellow_id,
+        layer_start=layers.layer_start,
+        layer_stop=layers.layer_stop,
+        weight_bytes=sum(run.weight_bytes for run in runs),
+        kv_bytes=sum(run.kv_bytes for run in runs),
+        working_bytes=sum(run.working_bytes for run in runs),
+        free_bytes=fellow.room_bytes,
+        devices=devices,
+        predicted_ms=predict_stage_ms(cost, fellow, devices),
+    )
+
+
+def _match_to_stages(wanted: Wanted, ring: Sequence[FellowFacts], starts: tuple[int, ...]) -> list[FellowFacts]:
+    """The ring in an order in which a roomier fellow has the heavier stage. ring: roomiest first."""
+    form = form_of(wanted, ring)
+    cost = cost_of(wanted.manifest, form, wanted.adapter_costs(form.storage_dtype), prefill_chunk_tokens(ring))
+    stops = (*starts[1:], cost.layer_count)
+    needs = run_needs(cost, least_budget(wanted, ring))
+    heaviest = sorted(range(len(starts)), key=lambda stage: (-needs(starts[stage], stops[stage]), stage))
+    placed = dict(zip(heaviest, ring, strict=True))
+    return [placed[stage] for stage in range(len(starts))]
 
 
 def _size_sessions(
@@ -86,8 +148,8 @@ def _size_sessions(
     while in_flight > 1 and not is_fitting(cost, replace(least, in_flight=in_flight)):
         in_flight -= 1
     budget = replace(least, in_flight=in_flight)
-    wanted = max(least.context_tokens, in_flight * defaults.typical_tokens)
-    return replace(budget, kv_tokens=largest_kv_tokens(cost, budget, min(wanted, UNLIMITED)))
+    wanted_tokens = max(least.context_tokens, in_flight * defaults.typical_tokens)
+    return replace(budget, kv_tokens=largest_kv_tokens(cost, budget, min(wanted_tokens, UNLIMITED)))
 
 
 def _whole_contexts(cost: ModelCost, least: RingBudget, in_flight: int) -> RingBudget:
@@ -97,29 +159,3 @@ def _whole_contexts(cost: ModelCost, least: RingBudget, in_flight: int) -> RingB
         if budget.kv_tokens <= UNLIMITED and is_fitting(cost, budget):
             return budget
     return least
-
-
-def _prefill_chunk_tokens(ring: Sequence[FellowFacts]) -> int:
-    """Prompt tokens per piece: the first stage cuts prompts for the whole ring. 0 when it does not say."""
-    serve = ring[0].capabilities.serve
-    return serve.prefill_chunk_tokens if serve else 0
-
-
-def too_small(
-    manifest: Manifest, ring: Sequence[FellowFacts], context_tokens: int, defaults: ServeDefaults
-) -> NotEnoughMemory:
-    """The refusal, with what one reply of the longest context would take and what each fellow has."""
-    cost = cost_of(manifest, serving_dtype(manifest, ring, defaults), _prefill_chunk_tokens(ring))
-    free = tuple(fellow.free_bytes for fellow in ring)
-    needed = needed_bytes(cost, RingBudget(free, context_tokens, context_tokens, 1))
-    available = sum(amount or 0 for amount in free)
-    each = ", ".join(f"{fellow.name} {gigabytes(fellow.free_bytes)}" for fellow in ring)
-    shape = "" if needed > available else " No cut of the layers fits each of them."
-    return NotEnoughMemory(
-        f"{manifest.model_id} over {len(ring)} stage{'s' if len(ring) > 1 else ''} needs {gigabytes(needed)} with "
-        f"{context_tokens:,} tokens of context; free: {each}.{shape} Ask for a shorter context, free memory, or add "
-        "a fellow.",
-        needed_bytes=needed,
-        available_bytes=available,
-        free=each,
-    )

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from swarm_core.errors import BadRequest, FellowNotFound, NoFellow, SwarmError
+from swarm_core.errors import CapabilityMissing, Conflict, NotEnoughMemory, SwarmError, TooFewFellows
 from swarm_core.manifest import Manifest
+from swarm_core.quantization import NONE
 
-from swarm_leader.domain.capabilities import FellowFacts, find_lack, find_wire_gap
-from swarm_leader.domain.placing import place, place_any_order, too_small
+from swarm_leader.domain.capabilities import FellowFacts, find_wire_gap
+from swarm_leader.domain.choosing import choose_unless_busy
+from swarm_leader.domain.fallbacks import fall_back, join_refusals
+from swarm_leader.domain.placing import place
 from swarm_leader.domain.plan import Plan, PlanRequest, ServeDefaults
-from swarm_leader.domain.records import Transport
-from swarm_leader.domain.refusals import busy, no_shared_wire, not_enough_able, refuse_lack, too_few
+from swarm_leader.domain.plan_checks import check_request
+from swarm_leader.domain.refusals import busy, no_shared_wire, refuse_lack
+from swarm_leader.domain.too_small import too_small
+from swarm_leader.domain.wanted import AdapterWish, Wanted
+from swarm_leader.domain.weight_form import may_store_in_half
 
 USUAL = ServeDefaults()
 
@@ -20,131 +26,86 @@ def plan(
     fellows: Sequence[FellowFacts],
     request: PlanRequest,
     defaults: ServeDefaults = USUAL,
+    adapters: Sequence[AdapterWish] = (),
 ) -> Plan:
     """Place a model on connected fellows.
 
-    Every layer is on exactly one stage, every stage has at least one layer and a fellow of its own, and weights, KV
-    and working buffers of a stage fit its fellow. A fellow all of whose places are taken by loads gets no other model
-    meanwhile. The same facts give the same plan, whatever their order.
+    Every layer is on exactly one stage and one device, every stage has at least one layer and a fellow of its own, and
+    weights, KV and working buffers of a stage fit its fellow's devices. A fellow all of whose places are taken by loads
+    gets no other model meanwhile. The same facts give the same plan, whatever their order. Where too few fellows can
+    quantise as asked, the plan says in a note what it falls back to.
+    manifest: of the weights. adapters: resolved; request.adapters are not looked at.
     Raises NoFellow, TooFewFellows, NotEnoughMemory, CapabilityMissing, FellowNotFound, BadRequest, ServableCorrupt,
     Conflict (names the model that loads); nothing else.
     """
+    check_request(manifest, fellows, request)
     longest = manifest.context_tokens_max
-    planned = _plan(manifest, fellows, request, defaults)
+    context_tokens = request.context_tokens or defaults.context_tokens
+    asked = request.quantization or manifest.quantization or NONE
+    wanted = Wanted(
+        manifest=manifest,
+        request=request,
+        defaults=defaults,
+        context_tokens=min(context_tokens, longest) if longest else context_tokens,
+        adapters=tuple(adapters),
+        quantization=asked,
+    )
+    planned = replace(_plan_quantized(wanted, fellows), quantization_asked=asked)
     if not 0 < longest < request.context_tokens:
         return planned
     note = f"context cut from {request.context_tokens:,} to {longest:,} tokens, the most this model takes"
     return replace(planned, notes=(note, *planned.notes))
 
 
-def _plan(manifest: Manifest, fellows: Sequence[FellowFacts], request: PlanRequest, defaults: ServeDefaults) -> Plan:
-    """As `plan`, without a word about a context that was cut."""
-    _check_request(manifest, fellows, request)
-    context_tokens = request.context_tokens or defaults.context_tokens
-    if manifest.context_tokens_max:
-        context_tokens = min(context_tokens, manifest.context_tokens_max)
-    if request.fellow_ids:
-        by_id = {fellow.fellow_id: fellow for fellow in fellows}
-        ring = [by_id[fellow_id] for fellow_id in request.fellow_ids]
-        if (gap := find_wire_gap(ring)) is not None:
-            raise no_shared_wire(*gap)
-        for fellow in ring:
-            refuse_lack(fellow, manifest, len(ring), request.transport)
-        if any(fellow.busy_with for fellow in ring):
-            raise busy(ring)
-        placed = place(manifest, ring, request.transport, context_tokens, defaults)
-        if placed is None:
-            raise too_small(manifest, ring, context_tokens, defaults)
-        return placed
-    return _choose_unless_busy(manifest, fellows, request, context_tokens, defaults)
+def _plan_quantized(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:
+    """As asked, or what it falls back to for lack of fellows that can, with a note."""
+    named = wanted.request.fellow_ids
+    possible = [fellow for fellow in fellows if not named or fellow.fellow_id in named]
+    notes: list[str] = []
+    refused: list[tuple[str, SwarmError]] = []
+    while True:
+        try:
+            planned = _plan_stored(wanted, fellows)
+        except (CapabilityMissing, NotEnoughMemory, TooFewFellows) as refusal:
+            refused.append((wanted.quantization, refusal))
+            following = fall_back(wanted.quantization, possible)
+            if following is None:
+                raise join_refusals(refused) from None
+            notes.append(following.note)
+            wanted = replace(wanted, quantization=following.quantization)
+        else:
+            return replace(planned, notes=(*notes, *planned.notes))
 
 
-def _check_request(manifest: Manifest, fellows: Sequence[FellowFacts], request: PlanRequest) -> None:
-    """Refuse what no fleet could do, then an empty fleet."""
-    asked = request.fellow_ids
-    stage_count = request.num_stages or len(asked)
-    if stage_count > manifest.layer_count:
-        raise BadRequest(
-            f"{stage_count} stages are more than the {manifest.layer_count} layers of {manifest.model_id}; "
-            f"ask for at most {manifest.layer_count}",
-            field="num_stages" if request.num_stages else "fellow_ids",
-            num_stages=stage_count,
-            layers=manifest.layer_count,
-        )
-    if len(set(asked)) != len(asked):
-        raise BadRequest("a fellow is named twice; every stage needs a fellow of its own", field="fellow_ids")
-    if asked and request.num_stages and len(asked) > request.num_stages:
-        raise BadRequest(
-            f"{len(asked)} fellows are named for {request.num_stages} stages; name one per stage or none",
-            field="fellow_ids",
-            fellows=len(asked),
-            num_stages=request.num_stages,
-        )
-    if not fellows:
-        raise NoFellow("no fellow is connected; start one with: swarm-fellow --leader HOST:PORT", connected=0)
-    names = {fellow.fellow_id: fellow.name for fellow in fellows}
-    for fellow_id in asked:
-        if fellow_id not in names:
-            raise FellowNotFound(f"no fellow {fellow_id} is connected", fellow=fellow_id)
-    if asked and request.num_stages > len(asked):
-        raise too_few(request.num_stages, [names.get(fellow_id, fellow_id) for fellow_id in asked], "named")
-
-
-def _choose_unless_busy(
-    manifest: Manifest,
-    fellows: Sequence[FellowFacts],
-    request: PlanRequest,
-    context_tokens: int,
-    defaults: ServeDefaults,
-) -> Plan:
-    """The leader's choice among the fellows with a place. Raises Conflict only where waiting for one would help."""
-    idle = [fellow for fellow in fellows if not fellow.busy_with]
-    if len(idle) == len(fellows):
-        return _choose(manifest, fellows, request, context_tokens, defaults)
+def _plan_stored(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:
+    """In the type that is computed in; where that does not fit, in the half type the weights are stored in."""
     try:
-        return _choose(manifest, idle, request, context_tokens, defaults)
-    except SwarmError:
-        _choose(manifest, fellows, request, context_tokens, defaults)  # refuses what no wait would change
-        raise busy(fellows) from None
+        return _plan(wanted, fellows)
+    except NotEnoughMemory:
+        if not may_store_in_half(wanted, fellows):
+            raise
+        try:
+            return _plan(replace(wanted, halves_storage=True), fellows)
+        except Conflict:
+            raise  # waiting would help
+        except SwarmError:
+            pass
+        raise
 
 
-def _choose(
-    manifest: Manifest,
-    fellows: Sequence[FellowFacts],
-    request: PlanRequest,
-    context_tokens: int,
-    defaults: ServeDefaults,
-) -> Plan:
-    """The leader's choice: the roomiest fellows that can, as few as fit unless the request counts them."""
-    ranked = sorted(fellows, key=lambda one: (one.free_bytes is None, -(one.free_bytes or 0), one.name, one.fellow_id))
-    if not any(fellow.capabilities.serve for fellow in ranked):
-        names = ", ".join(sorted(fellow.name for fellow in ranked))
-        raise NoFellow(f"none of the connected fellows serves models ({names})", connected=len(ranked))
-    if request.num_stages:
-        able = _able(ranked, manifest, request.num_stages, request.transport)
-        ring = able[: request.num_stages]
-        if len(ring) < request.num_stages:
-            raise not_enough_able(ranked, able, manifest, request)
-        placed = place_any_order(manifest, ring, request.transport, context_tokens, defaults)
-        if placed is None:
-            raise too_small(manifest, ring, context_tokens, defaults)
-        return placed
-    tried: list[FellowFacts] = []
-    for stage_count in range(1, min(len(ranked), manifest.layer_count) + 1):
-        ring = _able(ranked, manifest, stage_count, request.transport)[:stage_count]
-        if len(ring) < stage_count:
-            continue
-        placed = place_any_order(manifest, ring, request.transport, context_tokens, defaults)
-        if placed is not None:
-            return placed
-        tried = ring
-    if tried:
-        raise too_small(manifest, tried, context_tokens, defaults)
-    serving = next(fellow for fellow in ranked if fellow.capabilities.serve)
-    for stage_count in range(1, len(ranked) + 1):
-        refuse_lack(serving, manifest, stage_count, request.transport)
-    raise too_few(2, [serving.name], "able")
-
-
-def _able(ranked: Sequence[FellowFacts], manifest: Manifest, count: int, transport: Transport) -> list[FellowFacts]:
-    return [fellow for fellow in ranked if find_lack(fellow, manifest.model_type, count, transport) is None]
+def _plan(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:
+    """In one form: over the fellows that are named, in their order, or those that are chosen."""
+    if not wanted.request.fellow_ids:
+        return choose_unless_busy(wanted, fellows)
+    by_id = {fellow.fellow_id: fellow for fellow in fellows}
+    ring = [by_id[fellow_id] for fellow_id in wanted.request.fellow_ids]
+    if (gap := find_wire_gap(ring)) is not None:
+        raise no_shared_wire(*gap)
+    for fellow in ring:
+        refuse_lack(fellow, wanted.needs(len(ring)))
+    if any(fellow.busy_with for fellow in ring):
+        raise busy(ring)
+    placed = place(wanted, ring)
+    if placed is None:
+        raise too_small(wanted, ring)
+    return placed

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 
 from swarm_core.errors import CapabilityMissing, Conflict, TooFewFellows
-from swarm_core.manifest import Manifest
 
-from swarm_leader.domain.capabilities import FellowFacts, find_lack, find_wire_gap
-from swarm_leader.domain.plan import PlanRequest
-from swarm_leader.domain.records import Transport
+from swarm_leader.domain.capabilities import FellowFacts, find_wire_gap
+from swarm_leader.domain.ring_needs import RingNeeds, find_lack
 
 
-def refuse_lack(fellow: FellowFacts, manifest: Manifest, stage_count: int, transport: Transport) -> None:
+def refuse_lack(fellow: FellowFacts, needs: RingNeeds) -> None:
     """Raises CapabilityMissing when a fellow cannot hold a stage of such a ring."""
-    lack = find_lack(fellow, manifest.model_type, stage_count, transport)
+    lack = find_lack(fellow, needs)
     if lack is not None:
         raise lacking(fellow.name, lack.capability, lack.why)
 
@@ -65,26 +63,26 @@ def too_few(needed: int, names: Sequence[str], what: str) -> TooFewFellows:
 
 
 def not_enough_able(
-    ranked: Sequence[FellowFacts], able: Sequence[FellowFacts], manifest: Manifest, request: PlanRequest
+    ranked: Sequence[FellowFacts], able: Sequence[FellowFacts], needs: RingNeeds
 ) -> CapabilityMissing | TooFewFellows:
     """Enough machines but too few that can: name those that cannot, and why. Else: too few machines."""
     serving = [fellow for fellow in ranked if fellow.capabilities.serve]
-    if len(serving) < request.num_stages:
-        return too_few(request.num_stages, sorted(fellow.name for fellow in serving), "connected")
+    if len(serving) < needs.stage_count:
+        return too_few(needs.stage_count, sorted(fellow.name for fellow in serving), "connected")
     gap = find_wire_gap(serving)
     if gap is not None:
         return no_shared_wire(*gap)
     lacks = []
     for fellow in sorted((one for one in serving if one not in able), key=lambda one: one.name):
-        lack = find_lack(fellow, manifest.model_type, request.num_stages, request.transport)
+        lack = find_lack(fellow, needs)
         if lack is not None:
             lacks.append((fellow.name, lack))
     words = "; ".join(f"fellow {name} lacks {lack.capability}: {lack.why}" for name, lack in lacks)
     return CapabilityMissing(
-        f"{request.num_stages} stages need {request.num_stages} fellows that can, {len(able)} can. {words}",
+        f"{needs.stage_count} stages need {needs.stage_count} fellows that can, {len(able)} can. {words}",
         fellow=", ".join(name for name, _ in lacks),
         capability=lacks[0][1].capability,
-        needed=request.num_stages,
+        needed=needs.stage_count,
         available=len(able),
     )
 

@@ -170,9 +170,7 @@ class Joining:
         for held in registration.held:
             spec = held.status.spec
             if self._is_kept(record.fellow_id, spec):
-                fellow.stages[spec.placement_id] = Held(
-                    tuple(held.ring_addresses), self._weight_bytes(spec), held.status
-                )
+                fellow.stages[spec.placement_id] = self._held(spec, held)
             else:
                 unwanted.append(spec)
         self._registry.put(fellow)
@@ -189,10 +187,15 @@ class Joining:
         placement = self._board.by_id(spec.placement_id)
         return placement is not None and spec.epoch <= placement.record.epoch
 
-    def _weight_bytes(self, spec: stage_pb2.StageSpec) -> int:
-        """What a stage's weights were planned to take."""
+    def _held(self, spec: stage_pb2.StageSpec, held: link_pb2.HeldStage) -> Held:
+        """A stage that is kept, with what its weights take as far as the ledger knows."""
+        kept = Held(ring_addresses=tuple(held.ring_addresses), status=held.status)
         placement = self._board.by_id(spec.placement_id)
-        return placement.record.stages[spec.stage_index].weight_bytes if placement is not None else 0
+        if placement is not None:
+            stage = placement.record.stages[spec.stage_index]
+            kept.weight_bytes = stage.weight_bytes_measured or stage.weight_bytes
+            kept.device_bytes = {run.device_index: run.weight_bytes for run in stage.devices}
+        return kept
 
     def _link_ended(self, fellow: Fellow, why: SwarmError) -> None:
         """Noticed at once; what it holds stays its own until the lease is over."""

@@ -24,6 +24,7 @@ from swarm_core.quantization import METHODS
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.holding import measured_runs
 from swarm_leader.domain.plan import Plan, PlanRequest
 from swarm_leader.domain.planner import plan
 from swarm_leader.domain.ports import Catalog
@@ -35,6 +36,7 @@ from swarm_leader.flows.room import fleet_facts
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.tasks import TaskSet, gather_all
 from swarm_leader.flows.wire import Wiring
+from swarm_leader.flows.wishes import ModelWish, resolve_model
 from swarm_leader.flows.words import load_to_proto
 
 log = structlog.get_logger()
@@ -73,14 +75,19 @@ class Loading:
     async def plan(self, model_id: str, request: PlanRequest) -> Plan:
         """What `load` would do now; nothing is stored.
 
-        Raises ModelNotFound, ServableCorrupt, FellowNotFound, FellowLost, CapabilityMissing (a fellow that cannot prove
-        itself, where that is asked for), and what the planner raises.
+        Raises ModelNotFound, ServableCorrupt, BadRequest (adapters), FellowNotFound, FellowLost, CapabilityMissing (a
+        fellow that cannot prove itself, where that is asked for), and what the planner raises.
         """
         await asyncio.to_thread(self._catalog.refresh)
-        manifest, facts = self._catalog.get(model_id), fleet_facts(self._registry, self._board)
-        planned = plan(manifest, facts, self._resolve(request), self._config.serve_defaults)
+        return self._plan(resolve_model(self._catalog, model_id, request), request)
+
+    def _plan(self, wish: ModelWish, request: PlanRequest) -> Plan:
+        """A plan over the fellows as they are now."""
+        facts, named = fleet_facts(self._registry, self._board), self._name_fellows(request)
+        asked = replace(named, quantization=request.quantization or wish.quantization)
+        planned = plan(wish.weights, facts, asked, self._config.serve_defaults, wish.adapters)
         self._wiring.check([stage.fellow_id for stage in planned.stages])
-        return planned
+        return replace(planned, weights_model_id=wish.weights_model_id)
 
     async def load(
         self, model_id: str, request: PlanRequest, is_waking: bool = False, instead_of: Placement | None = None
@@ -103,10 +110,13 @@ class Loading:
         async with self._board.lock(model_id):
             current = self._board.get(model_id)
             if current is not None and current.state.holds_memory:
-                wish = self._limit_context(model_id, self._resolve(request))
-                if rules.is_same_wish(current.record, wish):
+                if request.adapters:  # they may be newer than what the catalog shows
+                    await asyncio.to_thread(self._catalog.refresh)
+                wish = resolve_model(self._catalog, model_id, self._name_fellows(request))
+                differences = rules.find_differences(current.record, wish.request)
+                if not differences:
                     return current
-                asked = "; ".join(rules.find_differences(current.record, wish))
+                asked = "; ".join(differences)
                 raise Conflict(
                     f"{model_id} is {current.state.value} {rules.say_held(current.record)}; asked for: {asked}; unload "
                     "it to load it otherwise",
@@ -116,11 +126,12 @@ class Loading:
             if instead_of is not None and (current is not instead_of or current.state is PlacementState.UNLOADED):
                 raise ModelNotReady(f"{model_id} was unloaded meanwhile", state=self._board.state_of(model_id))
             async with self._planning:
-                planned = await self.plan(model_id, request)
+                await asyncio.to_thread(self._catalog.refresh)
+                wish = resolve_model(self._catalog, model_id, request)
                 record = rules.begin(
-                    planned,
+                    self._plan(wish, request),
                     model_id,
-                    self._catalog.manifest_sha256(model_id),
+                    wish.weights_sha256,
                     self._new_id(),
                     self._clock.unix_s(),
                     await self._board.next_epoch(model_id),
@@ -220,12 +231,14 @@ class Loading:
         live.step, live.done, live.total = "", 0, 0
         live.ring_addresses = tuple(answer.load.ring_addresses)
         live.fetched_bytes = answer.load.fetched_bytes
+        loaded = _read_loaded(answer.load)
         if fellow is not None:
             held = fellow.stages.setdefault(record.placement_id, Held())
-            held.ring_addresses, held.weight_bytes = live.ring_addresses, answer.load.weight_bytes
+            held.ring_addresses, held.weight_bytes = live.ring_addresses, loaded.weight_bytes
+            runs = measured_runs(stage.devices, loaded.weight_bytes_by_device)
+            held.device_bytes = {run.device_index: run.weight_bytes for run in runs}
             if fellow.capabilities.serve_kv_budget or answer.load.kv_tokens_measured:
                 live.kv_tokens_measured = answer.load.kv_tokens_measured
-        loaded = _read_loaded(answer.load)
         await self._board.save(
             placement,
             lambda current: rules.set_loaded(current, stage.stage_index, loaded, name),
@@ -261,7 +274,7 @@ class Loading:
                 placement, lambda current: replace(current, kv_tokens=least, notes=(*current.notes, words)), words
             )
 
-    def _resolve(self, request: PlanRequest) -> PlanRequest:
+    def _name_fellows(self, request: PlanRequest) -> PlanRequest:
         """Names of fellows as ids. Raises FellowNotFound, FellowLost (known, not connected)."""
         fellow_ids = []
         for id_or_name in request.fellow_ids:
@@ -272,11 +285,6 @@ class Loading:
                 )
             fellow_ids.append(fellow.fellow_id)
         return replace(request, fellow_ids=tuple(fellow_ids))
-
-    def _limit_context(self, model_id: str, request: PlanRequest) -> PlanRequest:
-        """The request with no more context than the model takes, as the planner would see it."""
-        longest = self._catalog.get(model_id).context_tokens_max
-        return replace(request, context_tokens=min(request.context_tokens, longest)) if longest else request
 
 
 def _read_loaded(done: link_pb2.LoadDone) -> rules.LoadedStage:

@@ -1,6 +1,7 @@
 """The fellows as the leader knows them now: record, link, live figures, stages held. Decides nothing, sends nothing."""
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
@@ -19,13 +20,17 @@ MISSES_MAX = 2  # a heartbeat may have been written just before its stage was re
 
 @dataclass
 class Held:
-    """A stage that a fellow holds. weight_bytes: 0 is unknown. status: its live figures, once reported."""
+    """A stage that a fellow holds. weight_bytes: 0 is unknown. status: its live figures, once reported.
+
+    device_bytes: its weights by device index; empty when it is not known where they are.
+    """
 
     ring_addresses: tuple[str, ...] = ()
     weight_bytes: int = 0
     status: stage_pb2.StageStatus | None = None
     misses: int = 0
     busy: BusyShare = field(default_factory=BusyShare)
+    device_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -33,8 +38,9 @@ class Fellow:
     """One machine, known for good and perhaps connected.
 
     process_nonce: word of the process that holds the link, and peer where it calls from. stages: by placement id,
-    oldest first. freed_bytes: what stages held that ended since the last heartbeat, by placement id. unwanted_at_s:
-    when it was told to end a stage that it still reports. has_certificate: it got one when it registered.
+    oldest first. freed_bytes: what stages held that ended since the last heartbeat, by placement id and device index.
+    unwanted_at_s: when it was told to end a stage that it still reports. has_certificate: it got one when it
+    registered.
     """
 
     record: FellowRecord
@@ -47,7 +53,7 @@ class Fellow:
     has_certificate: bool = False
     heartbeat_at_s: float | None = None
     stages: dict[str, Held] = field(default_factory=dict)
-    freed_bytes: dict[str, int] = field(default_factory=dict)
+    freed_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
     unwanted_at_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -69,14 +75,28 @@ class Fellow:
         )
         return devices[0] if devices else None
 
-    def memory_of(self, held: Held) -> int:
-        """Bytes of its best device that a stage holds, as far as its last figures count them."""
-        if held.status is None:
-            return 0
+    @property
+    def stage_devices(self) -> list[hardware_pb2.Device]:
+        """Where its next stage would be: with serve_devices all its cards (else all processors), in its own order;
+        without, the best one alone.
+        """
         best = self.best_device
-        on_card = best is not None and best.kind == "cuda" and held.weight_bytes > 0
+        if best is None:
+            return []
+        if not self.capabilities.serve_devices:
+            return [best]
+        devices = [device for device in self.hardware.devices if device.kind == best.kind]
+        return sorted(devices, key=lambda device: device.device_index)
+
+    def memory_of(self, held: Held) -> Mapping[int, int]:
+        """Bytes that a stage holds by device index, as far as its last figures count them."""
+        best = self.best_device
+        if held.status is None or best is None:
+            return {}
         # What a process holds on a card is not in its resident memory; the weights are the most of it.
-        return held.weight_bytes if on_card else held.status.memory_bytes
+        if best.kind == "cuda" and held.weight_bytes > 0:
+            return held.device_bytes or {best.device_index: held.weight_bytes}
+        return {best.device_index: held.status.memory_bytes}
 
     def drop_stage(self, placement_id: str) -> None:
         """A stage is held no more. Its memory counts as free until the next figures come."""

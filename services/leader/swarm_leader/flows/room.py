@@ -1,11 +1,13 @@
 """What the planner may count on: each fellow's last figures, and what was freed or promised since. Decides nothing."""
 
+import math
 from collections.abc import Sequence
 
 from silentswarm.core.v1 import hardware_pb2
 
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.records import PlacementState
+from swarm_leader.domain.device_facts import CARD, DeviceFacts
+from swarm_leader.domain.records import PlacementState, StageRecord
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.registry import Fellow, Registry
 
@@ -23,21 +25,45 @@ def facts_of(fellow: Fellow, placements: Sequence[Placement] = ()) -> FellowFact
     best = fellow.best_device
     arriving = [one for one in placements if one.state in _ON_THE_WAY]
     is_full = len(arriving) >= _models_max(fellow)
+    arriving_ids = {one.record.placement_id for one in arriving}
+    devices = fellow.stage_devices
     return FellowFacts(
         fellow_id=fellow.fellow_id,
         name=fellow.name,
-        free_bytes=_room_bytes(fellow, placements, {one.record.placement_id for one in arriving}),
-        compute_dtype=best.compute_dtype if best is not None else "",
+        free_bytes=_room_bytes(fellow, best, placements, arriving_ids) if best is not None else None,
+        compute_dtype=_compute_dtype(devices),
         capabilities=fellow.capabilities,
         busy_with=", ".join(one.model_id for one in arriving) if is_full else "",
-        compute_capability=_compute_capability(best) if best is not None else None,
+        compute_capability=min(filter(None, map(_compute_capability, devices)), default=None),
+        devices=tuple(
+            DeviceFacts(
+                device_index=device.device_index,
+                kind=device.kind,
+                free_bytes=_room_bytes(fellow, device, placements, arriving_ids),
+                compute_dtype=device.compute_dtype,
+                read_bytes_per_s=_speed(device),
+            )
+            for device in devices
+        ),
     )
+
+
+def _compute_dtype(devices: Sequence[hardware_pb2.Device]) -> str:
+    """What a stage over all of these computes in: the type that every one of them can."""
+    computed = [device.compute_dtype for device in devices]
+    return next((dtype for dtype in ("F32", "F16") if dtype in computed), computed[0] if computed else "")
+
+
+def _speed(device: hardware_pb2.Device) -> float | None:
+    """Bytes a second that a device reads; None when it was not measured, or says what cannot be."""
+    speed = device.read_bytes_per_s
+    return speed if device.HasField("read_bytes_per_s") and 0 < speed < math.inf else None
 
 
 def _compute_capability(device: hardware_pb2.Device) -> tuple[int, int] | None:
     """(8, 6) for "8.6"; None for a processor, and for what cannot be read."""
     major, dot, minor = device.compute_capability.partition(".")
-    is_read = device.kind == "cuda" and bool(dot) and major.isdecimal() and minor.isdecimal()
+    is_read = device.kind == CARD and bool(dot) and major.isdecimal() and minor.isdecimal()
     return (int(major[:4]), int(minor[:4])) if is_read else None
 
 
@@ -46,29 +72,44 @@ def _models_max(fellow: Fellow) -> int:
     return max(1, serve.loaded_models_max) if serve else 1
 
 
-def _room_bytes(fellow: Fellow, placements: Sequence[Placement], arriving: set[str]) -> int | None:
-    """Free on its best device for one more model; None is unknown.
+def _room_bytes(
+    fellow: Fellow, device: hardware_pb2.Device, placements: Sequence[Placement], arriving: set[str]
+) -> int | None:
+    """Free on one device for one more model; None is unknown.
 
     More than its last figures say: what it freed since, and what it would evict (its oldest models beyond its limit,
     but none that arrives), yet never more than the device has. Less: what was promised to stages those figures do not
     know of yet.
     """
-    best = fellow.best_device
-    if best is None or not best.HasField("memory_free_bytes"):
+    if not device.HasField("memory_free_bytes"):
         return None
+    index = device.device_index
     here = {*fellow.stages, *(one.record.placement_id for one in placements)}
     surplus = max(0, len(here) + 1 - _models_max(fellow)) if fellow.capabilities.serve else 0
     evicted = [held for placement_id, held in fellow.stages.items() if placement_id not in arriving][:surplus]
-    room = best.memory_free_bytes + sum(fellow.freed_bytes.values()) + sum(map(fellow.memory_of, evicted))
-    if best.HasField("memory_total_bytes"):
-        room = min(room, best.memory_total_bytes)
-    return max(0, room - sum(_promised_bytes(fellow, placement) for placement in placements))
+    room = device.memory_free_bytes + sum(freed.get(index, 0) for freed in fellow.freed_bytes.values())
+    room += sum(fellow.memory_of(held).get(index, 0) for held in evicted)
+    if device.HasField("memory_total_bytes"):
+        room = min(room, device.memory_total_bytes)
+    return max(0, room - sum(_promised_bytes(fellow, device, placement) for placement in placements))
 
 
-def _promised_bytes(fellow: Fellow, placement: Placement) -> int:
-    """What the plan of a placement takes on this fellow, until a heartbeat shows its stage."""
+def _promised_bytes(fellow: Fellow, device: hardware_pb2.Device, placement: Placement) -> int:
+    """What the plan of a placement takes on this device, until a heartbeat shows its stage."""
     held = fellow.stages.get(placement.record.placement_id)
     if held is not None and held.status is not None:
         return 0
-    stages = [stage for stage in placement.record.stages if stage.fellow_id == fellow.fellow_id]
-    return sum(stage.weight_bytes + stage.kv_bytes + stage.working_bytes for stage in stages)
+    return sum(
+        _planned_bytes(fellow, device, stage)
+        for stage in placement.record.stages
+        if stage.fellow_id == fellow.fellow_id
+    )
+
+
+def _planned_bytes(fellow: Fellow, device: hardware_pb2.Device, stage: StageRecord) -> int:
+    """What a stage was planned to take on one device; all of it on the best one when no devices were planned."""
+    if stage.devices:
+        return sum(run.needed_bytes for run in stage.devices if run.device_index == device.device_index)
+    best = fellow.best_device
+    is_there = best is not None and best.device_index == device.device_index
+    return stage.weight_bytes + stage.kv_bytes + stage.working_bytes if is_there else 0

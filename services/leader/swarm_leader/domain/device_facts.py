@@ -1,0 +1,25 @@
+"""A device of a fellow as the planner sees it. Plain facts."""
+
+from dataclasses import dataclass
+
+CARD = "cuda"
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """One device that a stage can be on.
+
+    free_bytes: with what would be evicted for a new model; None is unknown, never 0. compute_dtype: as spelled in
+    safetensors, "" is unknown. read_bytes_per_s: how fast it reads its memory; None is unknown.
+    """
+
+    device_index: int
+    kind: str
+    free_bytes: int | None
+    compute_dtype: str = ""
+    read_bytes_per_s: float | None = None
+
+    @property
+    def is_f32_card(self) -> bool:
+        """A card that computes in F32 alone: half types would take half its memory, and it cannot compute in them."""
+        return self.kind == CARD and self.compute_dtype == "F32"
