@@ -15,7 +15,7 @@ QUANTIZED = (NF4, INT8, INT4_FAST)
 _BY_BITS = {4: NF4, 8: INT8, 16: NONE, 32: NONE}
 _BACKENDS = {"bitsandbytes": (NF4, INT8), "torchao": (INT4_FAST,)}
 BLOCK = 64  # elements of a weight that share a scale in NF4; bitsandbytes' default
-INT4_GROUP = 128  # inputs that share a scale and a zero point in int4-fast
+INT4_GROUPS = (128, 64, 32)  # inputs that share a scale and a zero point in int4-fast: the most that divide them all
 _SCALE_BYTES = 4
 _LINEAR = "_proj.weight"  # every linear layer of every family served, and nothing else
 
@@ -48,16 +48,23 @@ def is_quantized_weight(tensor: str) -> bool:
     return tensor.endswith(_LINEAR) and layer_of(tensor) is not None
 
 
+def int4_group(inputs: int) -> int:
+    """Inputs of a layer that share a scale in int4-fast; 0 when it cannot be held so."""
+    return next((group for group in INT4_GROUPS if inputs % group == 0), 0)
+
+
 def held_bytes(method: str, shape: Sequence[int], full_bytes: int) -> int:
     """Bytes of a linear weight [outputs, inputs] once held. full_bytes: of one element at full precision.
 
-    The seed prices 0.55 and 1.05 bytes a parameter; this is what the formats take, scales included.
+    The seed prices 0.55 and 1.05 bytes a parameter; this is what the formats take, scales included. What int4-fast
+    cannot hold is NF4.
     """
     elements = math.prod(shape)
-    if method == NF4:
+    group = int4_group(shape[-1])
+    if method == NF4 or (method == INT4_FAST and not group):
         return -(-elements // 2) + -(-elements // BLOCK) * _SCALE_BYTES
     if method == INT8:
         return elements + shape[0] * _SCALE_BYTES
     if method == INT4_FAST:
-        return -(-elements // 2) + shape[0] * -(-shape[-1] // INT4_GROUP) * _SCALE_BYTES
+        return -(-elements // 2) + elements // group * _SCALE_BYTES
     return elements * full_bytes

@@ -43,8 +43,18 @@ def test_weights_that_are_no_numbers_fail_the_load(model, name: str, start: int,
     tensor[0] = value
     save_file({"tensor": tensor}, files[name])
 
-    with pytest.raises(ServableCorrupt, match=rf"layers {start} to 3 compute no numbers"):
+    with pytest.raises(ServableCorrupt, match=rf"tensor {name} is corrupt: it holds NaN or infinity"):
         load(folder, files, start)
+
+
+def test_numbers_that_add_up_to_none_fail_the_load(model):
+    """Each is one; what the layer makes of them is not."""
+    folder, files = model
+    for name in (WEIGHT, "model.layers.1.mlp.gate_proj.weight"):
+        save_file({"tensor": torch.full_like(load_file(files[name])["tensor"], 3e38)}, files[name])
+
+    with pytest.raises(ServableCorrupt, match="layers 0 to 3 compute no numbers"):
+        load(folder, files)
 
 
 def test_weights_that_are_numbers_load(model):

@@ -6,11 +6,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from swarm_core.errors import ServableCorrupt
+from swarm_core.quantization import is_quantized_weight
 from swarm_core.slices import EMBEDDING, HEAD, LayerRange, layer_of
 from torch import nn
 from transformers import PreTrainedModel
 
 from swarm_stage.model.devices import Spread
+from swarm_stage.model.quantize import Quantize
 from swarm_stage.model.weight_memory import empty_weight
 
 TENSOR_KEY = "tensor"
@@ -19,6 +21,9 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _COMPUTED = ("rotary_emb.inv_freq", "attn.masked_bias", "attn.bias")
 _LAYER_PREFIX = "model.layers."
 
+# A tensor's name in the checkpoint and what is stored for it -> what is loaded in its place, in any float type.
+Amend = Callable[[str, torch.Tensor], torch.Tensor]
+
 
 def fill_parameters(
     model: PreTrainedModel,
@@ -26,13 +31,17 @@ def fill_parameters(
     tensor_files: Mapping[str, str | Path],
     spread: Spread,
     on_progress: Callable[[int, int], None],
+    amend: Amend | None = None,
+    quantize: Quantize | None = None,
 ) -> None:
     """Replace every parameter of `model` (on the meta device) by its tensor, cast to its type, on its device.
 
     tensor_files: name in the checkpoint -> safetensors file holding it alone under key "tensor". At most one tensor
     is held twice at any time; only a head tied to embeddings on another device is a copy of them. on_progress gets file
-    bytes done and in all.
-    Raises ServableCorrupt naming the tensor that is missing, unreadable, of another shape, or of a layer but of no use.
+    bytes done and in all. amend: sees every tensor before it is cast or quantised. quantize: makes the linear layers of
+    decoder layers; None leaves them at full precision.
+    Raises ServableCorrupt naming the tensor that is missing, unreadable, of another shape, not finite, or of a layer
+    but of no use.
     """
     tied = bool(model.config.tie_word_embeddings)
     wanted = {
@@ -50,11 +59,17 @@ def fill_parameters(
         module = model.get_submodule(module_name)
         empty, device = getattr(module, leaf), spread.device_of(parameter_name)
         if (tensor_name, device) not in filled:
-            path, shape = tensor_files[tensor_name], tuple(empty.shape)
-            tensor = read_tensor(tensor_name, path, shape, empty.dtype, torch.device(device))
-            filled[tensor_name, device] = nn.Parameter(tensor, requires_grad=False)
+            stored = _stored_tensor(tensor_name, tensor_files[tensor_name], tuple(empty.shape))
+            if amend is not None:
+                stored = amend(tensor_name, stored)
             done_bytes += 0 if tensor_name in read else file_bytes[tensor_name]
             read.add(tensor_name)
+            if quantize is not None and is_quantized_weight(tensor_name) and isinstance(module, nn.Linear):
+                model.set_submodule(module_name, quantize(tensor_name, module, stored, torch.device(device)))
+                on_progress(done_bytes, total_bytes)
+                continue
+            tensor = _held_tensor(tensor_name, stored, empty.dtype, torch.device(device))
+            filled[tensor_name, device] = nn.Parameter(tensor, requires_grad=False)
             on_progress(done_bytes, total_bytes)
         setattr(module, leaf, filled[tensor_name, device])
 
@@ -62,7 +77,12 @@ def fill_parameters(
 def read_tensor(
     name: str, path: str | Path, expected_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """One tensor in memory of its own. Raises ServableCorrupt naming it."""
+    """One tensor in memory of its own. Raises ServableCorrupt naming it, also when it holds no numbers."""
+    return _held_tensor(name, _stored_tensor(name, path, expected_shape), dtype, device)
+
+
+def _stored_tensor(name: str, path: str | Path, expected_shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor as it lies in its file, seen through a mapping: read, checked and held by nobody."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             stored = file.get_tensor(TENSOR_KEY)
@@ -74,9 +94,30 @@ def read_tensor(
         )
     if not stored.is_floating_point():
         raise ServableCorrupt(f"tensor {name} is of type {stored.dtype}, not a float", tensor=name)
-    # Copied off the file's mapping even when nothing is cast: torch aligns its own memory, and matrix kernels may
-    # round differently on another alignment.
-    return empty_weight(expected_shape, dtype, device).copy_(stored)
+    if not is_finite(stored):
+        raise ServableCorrupt(f"tensor {name} is corrupt: it holds NaN or infinity", tensor=name)
+    return stored
+
+
+def _held_tensor(name: str, stored: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Copied off the file's mapping even when nothing is cast: torch aligns its own memory, and matrix kernels may
+    round differently on another alignment.
+    """
+    held = empty_weight(tuple(stored.shape), dtype, device).copy_(stored)
+    if dtype is not stored.dtype and not is_finite(held):
+        spelled = str(dtype).removeprefix("torch.")
+        raise ServableCorrupt(f"tensor {name} holds numbers too large for {spelled}", tensor=name)
+    return held
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds only numbers. Its extremes say so: NaN is both of them. isfinite().all() takes 20 times as
+    long and half the tensor's memory (docs/measurements/2026-11-quantised.md).
+    """
+    if not tensor.numel():
+        return True
+    lowest, highest = torch.aminmax(tensor)
+    return bool(lowest.isfinite() & highest.isfinite())
 
 
 def _checkpoint_name(
