@@ -19,11 +19,17 @@ from swarm_leader.relay.servicer import RelayServicer
 from swarm_rpc.channel import dial
 from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_rpc.server import listen, make_server
+from swarm_stage.model.holding import AdapterSource
 
 from tests.models import split_tensors
 
 START_S = 60.0
 CONTEXT_TOKENS = 512
+_USES = {
+    "chosen": weights_pb2.ADAPTER_USE_CHOSEN,
+    "always": weights_pb2.ADAPTER_USE_ALWAYS,
+    "merged": weights_pb2.ADAPTER_USE_MERGED,
+}
 
 
 @dataclass
@@ -41,7 +47,8 @@ class StageRing:
 
     relay_address: of a relay that runs already; else one runs in this process. program: a module that serves a stage,
     with its options. codecs: first layer behind a boundary -> how it is coded, on the link where the model is cut there
-    and in place elsewhere. spec: fields of StageSpec other than the usual ones. chunk holds from the next load on.
+    and in place elsewhere. adapters: beside every stage's weights; lora: how each stage computes them. spec: fields of
+    StageSpec other than the usual ones. chunk holds from the next load on.
     """
 
     def __init__(
@@ -55,7 +62,9 @@ class StageRing:
         relay_address: str = "",
         program: Sequence[str] = ("swarm_stage", "serve"),
         codecs: Mapping[int, str] = {},
-        **spec: int,
+        adapters: Sequence[AdapterSource] = (),
+        lora: Sequence[str] = (),
+        **spec: int | str,
     ) -> None:
         self.stages: list[RunningStage] = []
         self.relay_address = relay_address
@@ -63,6 +72,8 @@ class StageRing:
         self.chunk = chunk
         self._program = program
         self._codecs = codecs
+        self._adapters = adapters
+        self._lora = lora or [""] * stages
         self._sizes = {"context_tokens": CONTEXT_TOKENS, "kv_tokens": 4 * CONTEXT_TOKENS, "in_flight_max": 8, **spec}
         self._model_dir = model_dir
         self._scratch = scratch
@@ -175,6 +186,9 @@ class StageRing:
                 for layer, codec in self._codecs.items()
                 if start < layer < stop
             ],
+            adapters=[
+                weights_pb2.AdapterRef(model_id=adapter.model_id, use=_USES[adapter.use]) for adapter in self._adapters
+            ],
             **self._sizes,
         )
         request = rpc.LoadRequest(
@@ -185,6 +199,8 @@ class StageRing:
             threads=1,
             prefill_chunk_tokens=self.chunk,
             ring_bind_host="127.0.0.1",
+            adapters=[_adapter_files(adapter, start, stop) for adapter in self._adapters],
+            lora=self._lora[index],
         )
         async for event in self.stages[index].stub.Load(request, timeout=START_S):
             if event.WhichOneof("event") == "loaded":
@@ -199,6 +215,12 @@ def greedy(prompt: list[int], new_tokens: int) -> generation_pb2.Generation:
         new_tokens_max=new_tokens,
         ignore_eos=True,
     )
+
+
+def _adapter_files(adapter: AdapterSource, start: int, stop: int) -> rpc.AdapterFiles:
+    """An adapter's files that a stage needs."""
+    files = {name: str(path) for name, path in adapter.tensor_files.items() if start <= (layer_of(name) or 0) < stop}
+    return rpc.AdapterFiles(model_id=adapter.model_id, model_dir=str(adapter.model_dir), tensor_files=files)
 
 
 def _slice_files(files: dict[str, str], start: int, stop: int, layers: int, is_tied: bool) -> dict[str, str]:

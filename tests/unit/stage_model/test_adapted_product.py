@@ -1,5 +1,8 @@
 """Products with adapters beside them: whatever the path and however rows are mixed, each row gets its own adapter's."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -109,7 +112,7 @@ def test_what_is_always_in_effect_is_so_beside_the_chosen_and_without_a_choice(l
     assert torch.allclose(product(x).double(), wanted(x, [0] * 4, adapters, False), atol=1e-5)
     assert torch.allclose(product(x, [2, 0, 2, 0]).double(), wanted(x, [2, 0, 2, 0], adapters, False), atol=1e-5)
     assert [choice.place_of(name) for name in ("", "own", "red", "more")] == [0, 0, 2, 0]
-    assert choice.places == [2]
+    assert choice.choices == {"red": 2}
 
 
 @pytest.mark.parametrize("lora", PATHS)
@@ -163,7 +166,7 @@ def test_merged_adapters_leave_nothing_beside_the_weights():
 
     assert not any(isinstance(linear, AdaptedLinear) for linear in linears)
     assert type(adapted_product_of(linears)) is DenseProduct
-    assert choice.place_of("own") == 0 and choice.places == []
+    assert choice.place_of("own") == 0 and choice.choices == {}
 
 
 def test_layers_no_adapter_changes_are_not_touched():
@@ -202,3 +205,21 @@ def test_an_adapter_nobody_holds_cannot_be_chosen():
 )
 def test_neighbours_that_chose_alike_are_one_run(chosen, runs):
     assert list(runs_of(chosen, 4)) == runs
+
+
+def test_without_peft_installed_its_path_is_refused_by_name():
+    """In a process of its own, where peft cannot be imported."""
+    program = """
+import sys
+sys.modules["peft"] = None
+from swarm_core.errors import CapabilityMissing
+from swarm_core.slices import LayerRange
+from swarm_stage.model.adapted_by_peft import hold_by_peft
+try:
+    hold_by_peft(None, {}, LayerRange(0, 1, 1), None, frozenset())
+except CapabilityMissing as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+
+    assert "SWARM_SERVE_LORA" in ran.stdout and "not installed" in ran.stdout

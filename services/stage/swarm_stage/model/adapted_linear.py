@@ -30,9 +30,9 @@ class AdapterChoice:
         self.place = BASE
 
     @property
-    def places(self) -> Sequence[int]:
-        """All that can be chosen beside the base."""
-        return [place for place in self._places.values() if place != BASE]
+    def choices(self) -> Mapping[str, int]:
+        """What can be chosen beside the base: places by ids."""
+        return {model_id: place for model_id, place in self._places.items() if place != BASE}
 
     def place_of(self, model_id: str) -> int:
         """Where an adapter stands; no id is the base. Raises BadRequest for one the stage does not hold."""

@@ -3,7 +3,7 @@
 Tensors wear shapes: B batch (1 here), T positions, D hidden size, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -95,9 +95,9 @@ class SliceModel:
         return 2 * config.num_key_value_heads * head_dim * self.dtype.itemsize
 
     @property
-    def adapter_places(self) -> Sequence[int]:
-        """Adapters that sessions can choose beside the base, by their places."""
-        return self._adapters.places if self._adapters else ()
+    def adapter_choices(self) -> Mapping[str, int]:
+        """Adapters that sessions can choose beside the base: places by ids."""
+        return self._adapters.choices if self._adapters else {}
 
     def adapter_place(self, model_id: str) -> int:
         """Where an adapter stands, for new_cache; "" is the base. Raises BadRequest for one that is not held."""

@@ -18,7 +18,9 @@ from swarm_stage.engine.budget import stage_kv_tokens
 from swarm_stage.model.blas import limit_threads
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import DeviceLayers, Holding
+from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.serve.adapter_files import adapters_of
 from swarm_stage.serve.boundaries import inner_codecs_of
 from swarm_stage.serve.measured_steps import log_step_costs
 from swarm_stage.serve.rooms import rooms_of
@@ -52,7 +54,7 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
 
     Raises ServableCorrupt for files that do not fit each other, BadRequest for a spec that contradicts itself.
     """
-    inner_codecs = inner_codecs_of(request.spec)
+    inner_codecs, adapters = inner_codecs_of(request.spec), adapters_of(request)
     torch.set_num_threads(max(1, request.threads) if request.threads else torch.get_num_threads())
     limit_threads(request.threads)
     config = _read_config(Path(request.model_dir))
@@ -63,7 +65,8 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
         dict(request.tensor_files),
         holding_of(request),
         lambda done, total: on_progress("weights", done, total),
-        inner_codecs=inner_codecs,
+        adapters,
+        inner_codecs,
     )
     on_progress("warm-up", 0, 1)
     _warm_up(model, layers)
@@ -115,15 +118,26 @@ def _warm_up(model: SliceModel, layers: LayerRange) -> None:
     """
     cache = model.new_cache()
     for positions, pos in ((WARM_UP_TOKENS, 0), (1, WARM_UP_TOKENS)):
-        if layers.is_first:
-            hidden_BTD = model.embed([0] * positions)
-        else:
-            hidden_BTD = torch.zeros(1, positions, model.hidden_size, dtype=model.dtype, device=model.device)
-        hidden_BTD = model.run(hidden_BTD, cache, pos)
-        if not hidden_BTD.isfinite().all():
-            raise ServableCorrupt(
-                f"layers {layers.layer_start} to {layers.layer_stop - 1} compute no numbers: weights are NaN, "
-                f"infinite, or too large for {str(model.dtype).removeprefix('torch.')}"
-            )
+        hidden_BTD = _run_once(model, layers, cache, positions, pos, "weights are")
         if layers.is_last:
             model.logits(hidden_BTD)
+    for model_id, place in model.adapter_choices.items():
+        cache = model.new_cache(0, place)
+        _run_once(model, layers, cache, WARM_UP_TOKENS, 0, f"numbers of adapter {model_id} are")
+
+
+def _run_once(
+    model: SliceModel, layers: LayerRange, cache: SessionCache, positions: int, pos: int, blamed: str
+) -> torch.Tensor:
+    """What the layers make of the first token, or of nothing. Raises ServableCorrupt when that is no numbers."""
+    if layers.is_first:
+        hidden_BTD = model.embed([0] * positions)
+    else:
+        hidden_BTD = torch.zeros(1, positions, model.hidden_size, dtype=model.dtype, device=model.device)
+    hidden_BTD = model.run(hidden_BTD, cache, pos)
+    if not hidden_BTD.isfinite().all():
+        raise ServableCorrupt(
+            f"layers {layers.layer_start} to {layers.layer_stop - 1} compute no numbers: {blamed} NaN, "
+            f"infinite, or too large for {str(model.dtype).removeprefix('torch.')}"
+        )
+    return hidden_BTD
