@@ -16,6 +16,7 @@ from silentswarm.core.v1 import tensor_pb2
 from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.errors import BadFrame
 from swarm_core.logs import configure_logs
+from swarm_core.quantization import NONE
 from swarm_core.slices import LayerRange
 from swarm_stage.engine.steps import Outcome, Step
 from swarm_stage.serve.listener import serve
@@ -100,6 +101,8 @@ class SleepingModel:
     weight_bytes: int = 0
     kv_bytes_per_token: int = 1
     context_tokens_max: int = 2**20
+    quantization: str = NONE
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from swarm_rpc.limits import FRAME_BYTES_MAX
 
 from swarm_fellow.config import FellowConfig, read_config
 from swarm_fellow.domain.capabilities import Offer, declare_capabilities
+from swarm_fellow.domain.quantizing import methods_installed, runs_int4_fast
 from swarm_fellow.flows.fellow import Fellow
 from swarm_fellow.flows.link import Introduction, LeaderLink, LinkParts
 from swarm_fellow.flows.load import Loader, StageSettings
@@ -37,6 +38,7 @@ from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
 from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.host.identity import StateFolder
+from swarm_fellow.host.installed import is_installed, processor_flags
 from swarm_fellow.host.leader_door import LeaderDoor
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
@@ -79,7 +81,7 @@ def compose(
     room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
     fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw)
     loader = Loader(table, fetcher, settings)
-    introduction = _introduction(config, state.identity())
+    introduction = _introduction(config, state.identity(), hardware.card_capabilities())
     replies = ReplyServer(table, config.in_flight_max, clock, draw, introduction.process_nonce)
     link = LeaderLink(
         introduction=introduction,
@@ -110,7 +112,7 @@ def compose(
     return Fellow(link, table, host, transfer, notifier, FellowMetrics(readings), config.metrics_listen)
 
 
-def _introduction(config: FellowConfig, identity: str) -> Introduction:
+def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequence[str]) -> Introduction:
     offer = Offer(
         loaded_models_max=config.loaded_models_max,
         in_flight_max=config.in_flight_max,
@@ -118,6 +120,8 @@ def _introduction(config: FellowConfig, identity: str) -> Introduction:
         frame_bytes_max=FRAME_BYTES_MAX,
         model_types=tuple(SERVED_MODEL_TYPES),
         prefill_chunk_tokens=config.prefill_chunk_tokens,
+        quantizations=methods_installed(is_installed("bitsandbytes")),
+        int4_fast=runs_int4_fast(is_installed("torchao"), card_capabilities, processor_flags()),
     )
     declared = declare_capabilities(offer, config.withheld, known_capabilities())
     return Introduction(

@@ -21,7 +21,8 @@ class Offer:
     """What this fellow has to offer.
 
     listens: its stages listen for direct links. frame_bytes_max: largest frame accepted, in bytes.
-    prefill_chunk_tokens: prompt tokens per piece; 0 sends a prompt whole.
+    prefill_chunk_tokens: prompt tokens per piece; 0 sends a prompt whole. quantizations: methods by which stages hold
+    linear layers, of bitsandbytes; int4_fast: whether torchao's kernels run on its devices.
     """
 
     loaded_models_max: int
@@ -30,6 +31,8 @@ class Offer:
     frame_bytes_max: int
     model_types: tuple[str, ...]
     prefill_chunk_tokens: int
+    quantizations: tuple[str, ...] = ()
+    int4_fast: bool = False
 
 
 def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collection[str]) -> Declaration:
@@ -68,4 +71,8 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
     }
     if offer.listens:
         declared["direct_link"] = {}
+    if offer.quantizations:
+        declared["serve_quantized"] = {"methods": offer.quantizations}
+    if offer.int4_fast:
+        declared["serve_int4_fast"] = {}
     return {name: parameters for name, parameters in declared.items() if name not in withheld}

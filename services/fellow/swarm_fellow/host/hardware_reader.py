@@ -45,6 +45,10 @@ class HardwareReader:
         """Names of the devices stages may use, in the order in which they are reported."""
         return tuple(device.name for device in self._hardware.seen)
 
+    def card_capabilities(self) -> tuple[str, ...]:
+        """Compute capability of every card stages may use ("8.6"); "" of one that does not say."""
+        return tuple(device.compute_capability for device in self._hardware.seen if device.kind == "cuda")
+
     async def choose_device(self) -> str:
         """Where the next stage runs, "cpu" or "cuda:0"."""
         return choose_device(await self.devices(0))

@@ -68,6 +68,8 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
         adapters,
         inner_codecs,
     )
+    for note in model.notes:
+        log.warning(note, stage=request.spec.stage_index)
     on_progress("warm-up", 0, 1)
     _warm_up(model, layers)
     on_progress("warm-up", 1, 1)

@@ -192,6 +192,8 @@ class StageRunner:
         self._kv_tokens_measured = built.kv_tokens_measured
         loaded.weight_bytes = built.model.weight_bytes
         loaded.kv_bytes_per_token = built.model.kv_bytes_per_token
+        loaded.quantization = built.model.quantization
+        loaded.notes.extend(built.model.notes)
         loaded.kv_tokens_measured = built.kv_tokens_measured
         if request.device_layers:
             loaded.device_weight_bytes.extend(built.model.run_weight_bytes)
