@@ -1,7 +1,12 @@
 """Made-up models and fellows for tests of the leader's decisions. For tests only."""
 
+from dataclasses import replace
+
 from swarm_core.manifest import DTYPE_BYTES, Manifest, TensorEntry
+from swarm_core.servable_parts import AdapterOf, TrainingSplit
 from swarm_leader.domain.capabilities import Capabilities, FellowFacts, Serve, WireRange
+from swarm_leader.domain.device_facts import CARD, DeviceFacts
+from swarm_leader.domain.wanted import AdapterWish
 
 MEGABYTE = 10**6
 GIGABYTE = 10**9
@@ -68,3 +73,39 @@ def make_capabilities(**changes: object) -> Capabilities:
 def make_fellow(name: str, free_bytes: int | None = 8 * GIGABYTE, dtype: str = "F32", **changes: object) -> FellowFacts:
     """A fellow whose id is its name with "id-" before it."""
     return FellowFacts(f"id-{name}", name, free_bytes, dtype, make_capabilities(**changes))
+
+
+def make_linear_manifest(
+    layer_count: int = 4,
+    outputs: int = 512,
+    inputs: int = 512,
+    dtype: str = "BF16",
+    split: TrainingSplit | None = None,
+    **changes: object,
+) -> Manifest:
+    """A model of which each layer is one linear layer and a norm."""
+    plain = make_manifest(layer_count=layer_count, dtype=dtype, **changes)  # type: ignore[arg-type]
+    tensors = {name: entry for name, entry in plain.tensors.items() if ".layers." not in name}
+    for layer in range(layer_count):
+        tensors[f"model.layers.{layer}.mlp.up_proj.weight"] = make_tensor((outputs, inputs), dtype)
+        tensors[f"model.layers.{layer}.input_layernorm.weight"] = make_tensor((inputs,), dtype)
+    return replace(plain, tensors=tensors, split=split)
+
+
+def make_adapter(model_id: str, base: Manifest, rank: int = 8, is_alone: bool = False) -> AdapterWish:
+    """An adapter of every linear layer of a model made above."""
+    tensors = {}
+    for name, entry in base.tensors.items():
+        if name.endswith("_proj.weight"):
+            place = name.removesuffix(".weight")
+            tensors[f"{place}.lora_A.weight"] = make_tensor((rank, entry.shape[1]), "BF16")
+            tensors[f"{place}.lora_B.weight"] = make_tensor((entry.shape[0], rank), "BF16")
+    of = AdapterOf(base.model_id, rank, ("up_proj",), scale=2.0)
+    return AdapterWish(replace(base, model_id=model_id, tensors=tensors, adapter=of), "a" * 64, is_alone)
+
+
+def make_cards(name: str, *free_bytes: int | None, dtype: str = "F16", **changes: object) -> FellowFacts:
+    """A fellow whose stage is spread over cards with this much free, the first with the index 1; 0 is its processor."""
+    devices = tuple(DeviceFacts(index, CARD, free, dtype, 100e9) for index, free in enumerate(free_bytes, start=1))
+    fellow = make_fellow(name, free_bytes[0], dtype, serve_devices=True, **changes)
+    return replace(fellow, devices=devices)

@@ -8,7 +8,14 @@ from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.planner import PlanRequest, plan
 from swarm_leader.domain.records import PlacementState, Route, Transport
 
-from tests.unit.leader.model_facts import make_fellow, make_manifest
+from tests.unit.leader.model_facts import (
+    GIGABYTE,
+    make_adapter,
+    make_cards,
+    make_fellow,
+    make_linear_manifest,
+    make_manifest,
+)
 
 
 def make_record():
@@ -78,3 +85,85 @@ def test_stages_and_routes_are_set_one_by_one():
         ("loading", Route.DIRECT),
         ("loaded", Route.RELAY),
     ]
+
+
+def make_held_record():
+    """A quantised, coded ring with an adapter to choose, that just began."""
+    base = make_linear_manifest(layer_count=8, outputs=16_384, inputs=16_384)
+    able = {"quantizations": ("nf4",), "codecs": ("int8",), "adapters_max": 2}
+    fellows = [make_cards(name, 8 * GIGABYTE, 8 * GIGABYTE, **able) for name in "ab"]
+    request = PlanRequest(num_stages=2, quantization="nf4", codec="int8", adapters=("pirate",))
+    planned = plan(base, fellows, request, adapters=[make_adapter("pirate", base)])
+    return rules.begin(planned, "org/tiny", "f" * 64, "p1", 1.7e9)
+
+
+@pytest.mark.parametrize(
+    ("request_", "differences"),
+    [
+        (PlanRequest(quantization="nf4", codec="int8", adapters=("pirate",)), []),
+        (PlanRequest(quantization="int8"), ["quantization int8"]),
+        (PlanRequest(quantization="none"), ["quantization none"]),
+        (PlanRequest(codec="none"), ["codec none"]),
+        (PlanRequest(adapters=("pirate", "poet")), ["adapter poet"]),
+        (PlanRequest(num_stages=3, adapters=("poet", "sage")), ["3 stages", "adapters poet, sage"]),
+    ],
+)
+def test_what_another_load_asks_for_beyond_what_is_held_is_named(request_, differences):
+    assert rules.find_differences(make_held_record(), request_) == differences
+
+
+def test_what_was_asked_for_and_could_not_be_had_is_the_same_wish_again():
+    base, fellows = make_linear_manifest(), [make_fellow("old")]
+    record = rules.begin(plan(base, fellows, PlanRequest(quantization="nf4")), "org/tiny", "f" * 64, "p1", 1.7e9)
+
+    assert record.quantization == "none"
+    assert rules.is_same_wish(record, PlanRequest(quantization="nf4"))
+    assert rules.is_same_wish(record, PlanRequest(quantization="none"))
+    assert rules.find_differences(record, PlanRequest(quantization="int8")) == ["quantization int8"]
+
+
+def test_a_ring_without_links_codes_nothing_and_so_gives_every_codec():
+    record = rules.begin(plan(make_manifest(), [make_fellow("a")], PlanRequest()), "org/tiny", "f" * 64, "p1", 1.7e9)
+
+    assert rules.is_same_wish(record, PlanRequest(codec="int8"))
+
+
+def test_the_same_placement_again_asks_for_everything_it_was_given():
+    record = make_held_record()
+
+    again = rules.ask_again(record, ("id-b", "id-a"))
+
+    assert again == PlanRequest(
+        num_stages=2,
+        fellow_ids=("id-b", "id-a"),
+        transport=Transport.AUTO,
+        context_tokens=2048,
+        quantization="nf4",
+        adapters=("pirate",),
+        codec="int8",
+    )
+    assert rules.is_same_wish(record, rules.ask_again(record))
+
+
+def test_what_a_fellow_measured_is_kept_beside_what_was_planned():
+    record = make_held_record()
+    planned = record.stages[1]
+
+    loaded = rules.LoadedStage(3000, "nf4", ("one layer in eight bits",), (1000, 2000))
+    changed = rules.set_loaded(record, 1, loaded, "attic")
+
+    stage = changed.stages[1]
+    assert (stage.state, stage.quantization) == ("loaded", "nf4")
+    assert (stage.weight_bytes, stage.weight_bytes_measured) == (planned.weight_bytes, 3000)
+    assert [run.weight_bytes for run in stage.devices] == [1000, 2000]
+    assert changed.stages[0] == record.stages[0]
+    assert changed.notes == (*record.notes, "attic: one layer in eight bits")
+
+
+def test_a_fellow_that_says_nothing_of_its_weights_holds_what_was_planned():
+    record = make_held_record()
+
+    stage = rules.set_loaded(record, 0, rules.LoadedStage(), "attic").stages[0]
+
+    assert (stage.quantization, stage.weight_bytes_measured) == ("nf4", None)
+    assert stage.devices == record.stages[0].devices
