@@ -3,6 +3,7 @@
 import hashlib
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -18,6 +19,9 @@ class HubStub:
         self.token: str | None = None
         self.gated = False
         self.fetched: list[str] = []
+        self.ranges: list[tuple[str, str]] = []  # file, Range header
+        self.lfs: dict[str, str] = {}  # file -> SHA-256 the listing claims
+        self.break_after: list[int] = []  # for the next answers of weight files: cut after so many bytes
         self.endpoint = ""
         self.app = web.Application()
         self.app.router.add_get("/api/models/{repo:.+?}/tree/{revision}", self._tree)
@@ -43,7 +47,7 @@ class HubStub:
 
     async def _tree(self, request: web.Request) -> web.Response:
         files = [
-            {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": _etag(path)}
+            {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": _etag(path)} | self._lfs_of(path)
             for path in sorted(self.folder.iterdir())
         ]
         folder = {"type": "directory", "path": "original", "size": 0, "oid": "0"}
@@ -56,8 +60,29 @@ class HubStub:
         path = self.folder / request.match_info["file"]
         if request.method == "GET":
             self.fetched.append(path.name)
+            self.ranges.append((path.name, request.headers.get("Range", "")))
+        if request.method == "GET" and path.suffix == ".safetensors" and self.break_after:
+            return await self._broken_answer(request, path, self.break_after.pop(0))
         headers = {"ETag": f'"{_etag(path)}"', "X-Repo-Commit": self.commit, "Accept-Ranges": "bytes"}
         return web.FileResponse(path, headers=headers)
+
+    def _lfs_of(self, path: Path) -> dict[str, Any]:
+        claimed = self.lfs.get(path.name)
+        size = path.stat().st_size
+        return {"lfs": {"size": size, "oid": claimed, "pointerSize": 100}} if claimed else {}
+
+    async def _broken_answer(self, request: web.Request, path: Path, after: int) -> web.StreamResponse:
+        """The range asked for, cut off in the middle: the connection ends."""
+        span = request.http_range
+        raw = path.read_bytes()[span.start : span.stop]
+        begin = span.start or 0
+        said = f"bytes {begin}-{begin + len(raw) - 1}/{path.stat().st_size}"
+        response = web.StreamResponse(status=206, headers={"Content-Range": said, "Content-Length": str(len(raw))})
+        await response.prepare(request)
+        await response.write(raw[:after])
+        assert request.transport is not None
+        request.transport.close()
+        return response
 
 
 def _etag(path: Path) -> str:

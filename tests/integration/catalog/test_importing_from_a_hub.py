@@ -115,5 +115,5 @@ async def test_the_usual_variables_of_the_hub_client_are_honoured(tmp_path: Path
         output, _ = await asyncio.wait_for(child.communicate(line), 60)
 
     assert child.returncode == 0
-    assert json.loads(output.splitlines()[0]) == {"commit": COMMIT}
+    assert json.loads(output.splitlines()[0]) == {"commit": COMMIT, "endpoint": hub.endpoint}
     assert (tmp_path / "target/model.safetensors").is_file()

@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -15,7 +16,8 @@ import pytest
 from silentswarm.fellow.v1 import transfer_pb2, transfer_pb2_grpc
 from silentswarm.leader.v1 import models_pb2, models_pb2_grpc
 from swarm_core.errors import Reason
-from swarm_core.manifest import manifest_sha256
+from swarm_core.manifest import manifest_from_json, manifest_sha256, manifest_to_json
+from swarm_core.servable_parts import HubOrigin
 from swarm_leader.catalog.disk import DiskCatalog
 from swarm_leader.catalog.importer import Importer
 from swarm_leader.rpc.models import ModelsServicer
@@ -25,6 +27,7 @@ from swarm_rpc.errors import error_of
 from swarm_rpc.server import listen, make_server
 
 from tests.integration.catalog.checkpoints import llama_tensors, names_in, until, write_checkpoint
+from tests.servables import make_adapter_folder, make_split_folder
 
 BIG = "model.layers.0.big.weight"
 BIG_BYTES = 3 * CHUNK_BYTES + 12
@@ -65,7 +68,8 @@ async def leader(root: Path, tmp_path: Path) -> AsyncIterator[Leader]:
     ]
     servicer = TransferServicer(catalog, fetches_max=2)
     server = make_server()
-    models = ModelsServicer(catalog, Importer(root, gguf_command=converter), lambda model_id: f"state of {model_id}")
+    importer = Importer(root, gguf_command=converter)
+    models = ModelsServicer(catalog, importer, lambda model_id: f"state of {model_id}")
     models_pb2_grpc.add_ModelsServicer_to_server(models, server)
     transfer_pb2_grpc.add_TransferServicer_to_server(servicer, server)
     port = listen(server, "127.0.0.1:0")
@@ -84,7 +88,7 @@ async def leader(root: Path, tmp_path: Path) -> AsyncIterator[Leader]:
     await server.stop(0)
 
 
-async def import_source(leader: Leader, **request: str) -> list[models_pb2.ImportModelEvent]:
+async def import_source(leader: Leader, **request: Any) -> list[models_pb2.ImportModelEvent]:
     """Every event of an import."""
     call = leader.models.ImportModel(models_pb2.ImportModelRequest(**request), timeout=30)
     return [event async for event in call]
@@ -255,3 +259,81 @@ async def test_a_whole_model_can_be_rebuilt_from_one_fetch(leader: Leader):
 
     total = sum(len(chunk.data) for chunk in chunks)
     assert total == sum(entry["size_bytes"] for entry in manifest["tensors"].values())
+
+
+async def test_an_adapter_is_imported_for_the_base_that_was_asked_for_and_both_say_so(leader: Leader, tmp_path: Path):
+    folder = make_adapter_folder(leader.source, tmp_path / "adapter", 4, 1, base="/somewhere/else")
+    why, words = await refused(import_source(leader, source=str(folder), model_id="tuned"))
+    assert why is Reason.BAD_REQUEST and "is for '/somewhere/else'" in words
+
+    events = await import_source(leader, source=str(folder), model_id="tuned", base_model_id=" org/tiny ")
+
+    adapter = events[-1].model
+    assert adapter.adapter == models_pb2.Adapter(base_model_id="org/tiny", rank=4, targets=["q_proj"])
+    assert (adapter.layer_count, adapter.adapters, adapter.HasField("split")) == (2, [], False)
+    base = await leader.models.GetModel(models_pb2.GetModelRequest(model_id="org/tiny"))
+    assert base.adapters == ["tuned"] and not base.HasField("adapter")
+
+
+async def test_the_tensors_of_an_adapter_are_fetched_like_others(leader: Leader, tmp_path: Path):
+    folder = make_adapter_folder(leader.source, tmp_path / "adapter", 4, 1, base="tiny")
+    await import_source(leader, source=str(folder), model_id="tuned")
+    answer = await leader.transfer.GetManifest(transfer_pb2.GetManifestRequest(model_id="tuned"))
+    manifest = manifest_from_json(answer.manifest_json)
+    items = [transfer_pb2.FetchItem(tensor=name) for name in manifest.tensors]
+    request = transfer_pb2.FetchRequest(model_id="tuned", manifest_sha256=answer.manifest_sha256, items=items)
+    chunks = [chunk async for chunk in leader.transfer.Fetch(request, timeout=20)]
+
+    hashes = [hashlib.sha256(chunk.data).hexdigest() for chunk in chunks]
+    assert hashes == [entry.sha256 for entry in manifest.tensors.values()]
+    assert "adapter_config.json" in manifest.files
+
+
+async def test_a_model_says_where_training_cut_it_and_how_it_is_held(leader: Leader, tmp_path: Path):
+    source = write_checkpoint(tmp_path / "plain")
+    folder = make_split_folder(source, tmp_path / "export", [1], codecs=["int4"], quantization={"bits": 8})
+    model = (await import_source(leader, source=str(folder), model_id="trained"))[-1].model
+
+    assert model.quantization.method == "int8"
+    split = model.split
+    assert (split.stage_count, split.recorded) == (2, True)
+    assert [(shard.layer_start, shard.layer_stop, shard.codec_out) for shard in split.shards] == [
+        (0, 1, "int4"),
+        (1, 2, ""),
+    ]
+    assert sum(shard.weight_bytes for shard in split.shards) == model.weight_bytes
+    assert split.shards[0].weight_bytes > split.shards[1].weight_bytes  # it has the embeddings
+    plain = await leader.models.GetModel(models_pb2.GetModelRequest(model_id="org/tiny"))
+    assert not plain.HasField("split") and not plain.HasField("quantization")
+
+
+async def test_weights_that_are_on_a_hub_are_asked_for_there_and_small_files_here(leader: Leader):
+    """The fellow is told where: facts of the error, for one whose release does not know the manifest's origin."""
+    folder = leader.root / "elsewhere"
+    shutil.copytree(leader.root / "org---tiny", folder)
+    shutil.rmtree(folder / "base")
+    manifest = leader.catalog.get("org/tiny")
+    moved = replace(manifest, model_id="elsewhere", origin=HubOrigin("org/tiny", "a" * 40, "http://hub.example"))
+    (folder / "servable.json").write_bytes(manifest_to_json(moved))
+    answer = await leader.transfer.GetManifest(transfer_pb2.GetManifestRequest(model_id="elsewhere"))
+
+    async def fetch(item: transfer_pb2.FetchItem) -> list[transfer_pb2.FetchChunk]:
+        sha256 = answer.manifest_sha256
+        request = transfer_pb2.FetchRequest(model_id="elsewhere", manifest_sha256=sha256, items=[item])
+        return [chunk async for chunk in leader.transfer.Fetch(request, timeout=20)]
+
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        await fetch(transfer_pb2.FetchItem(tensor=BIG))
+    error = error_of(failure.value)
+    assert error.why is Reason.BAD_REQUEST and "fetches them from org/tiny at aaaa" in error.message
+    place = {key: error.facts[key] for key in ("repository", "commit", "endpoint")}
+    assert place == {"repository": "org/tiny", "commit": "a" * 40, "endpoint": "http://hub.example"}
+    assert (await fetch(transfer_pb2.FetchItem(file="config.json")))[0].data
+    model = await leader.models.GetModel(models_pb2.GetModelRequest(model_id="elsewhere"))
+    assert model.weights_from == f"http://hub.example/org/tiny/tree/{'a' * 40}"
+
+
+async def test_only_a_hub_id_is_imported_by_reference(leader: Leader):
+    why, words = await refused(import_source(leader, source=str(leader.source), model_id="x", by_reference=True))
+
+    assert why is Reason.BAD_REQUEST and "only a hub id" in words

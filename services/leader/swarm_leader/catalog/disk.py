@@ -5,7 +5,7 @@ Looks at sizes, never at contents; who fetches a tensor verifies its hash.
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,10 @@ from swarm_core.manifest import (
     manifest_from_json,
     manifest_sha256,
 )
+from swarm_core.servable_parts import ADAPTER_CONFIG_NAME
 
+from swarm_leader.catalog.adapter_fit import why_unfit
+from swarm_leader.catalog.export_json import SHARDS_NAME
 from swarm_leader.catalog.files import open_descriptor, read_small
 from swarm_leader.catalog.names import model_id_of
 
@@ -44,6 +47,7 @@ class DiskCatalog:
         self._root = root
         self._servables: dict[str, Servable] = {}
         self._broken: dict[str, str] = {}
+        self._judged: dict[tuple[str, str], str] = {}  # (adapter, base), by their manifests -> why they do not fit
 
     def refresh(self) -> None:
         """Look at the disk again; a manifest is parsed only when its file changed, sizes are compared every time."""
@@ -62,7 +66,27 @@ class DiskCatalog:
             except Exception as error:  # one folder, whatever is in it, must not hide the others
                 log.warning("servable cannot be read", folder=str(folder), exc_info=error)
                 broken[name] = f"cannot be read: {type(error).__name__}: {error}"
+        for name, reason in self._adapters_without_base(servables).items():
+            broken[name] = reason
+            del servables[name]
         self._servables, self._broken = dict(sorted(servables.items())), broken
+
+    def _adapters_without_base(self, servables: Mapping[str, Servable]) -> dict[str, str]:
+        """Adapters whose base is not there, or no longer the model they fit: with the reason."""
+        reasons = {}
+        judged: dict[tuple[str, str], str] = {}
+        for name, servable in servables.items():
+            adapter = servable.manifest.adapter
+            base = servables.get(adapter.base_model_id) if adapter is not None else None
+            if adapter is not None and base is None:
+                reasons[name] = f"its base {adapter.base_model_id} is not in the catalog, or broken"
+            elif base is not None:
+                key = (servable.sha256, base.sha256)
+                judged[key] = self._judged[key] if key in self._judged else why_unfit(servable.manifest, base.manifest)
+                if judged[key]:
+                    reasons[name] = judged[key]
+        self._judged = judged
+        return reasons
 
     def manifests(self) -> dict[str, Manifest]:
         """Servables that can be served, by model id, in the order of the ids."""
@@ -149,17 +173,27 @@ def read_servable(folder: Path, model_id: str, known: Servable | None = None) ->
 
 def _read(folder: Path, path: Path, stamp: tuple[int, int, int]) -> Servable:
     raw = read_small(path, MANIFEST_BYTES_MAX)
-    return Servable(folder, manifest_from_json(raw), raw, manifest_sha256(raw), stamp)
+    try:
+        manifest = manifest_from_json(raw)
+    except ServableCorrupt as error:
+        if not (folder / SHARDS_NAME).is_dir():
+            raise
+        words = f"{error.message}; an export of training is made servable by `swarm model-import {folder}`"
+        raise ServableCorrupt(words) from error
+    return Servable(folder, manifest, raw, manifest_sha256(raw), stamp)
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:
-    """Every file is there with the size promised, every tensor inside its file."""
-    if CONFIG_NAME not in manifest.files:
-        raise ServableCorrupt(f"{MANIFEST_NAME} lists no {CONFIG_NAME}")
+    """Every file is there with the size promised, every tensor inside its file, if the leader has the weights."""
+    config = CONFIG_NAME if manifest.adapter is None else ADAPTER_CONFIG_NAME
+    if config not in manifest.files:
+        raise ServableCorrupt(f"{MANIFEST_NAME} lists no {config}")
     for name, entry in manifest.files.items():
         size_bytes = find_file(folder, name).stat().st_size
         if size_bytes != entry.size_bytes:
             raise ServableCorrupt(f"{name} has {size_bytes} bytes instead of {entry.size_bytes}")
+    if manifest.origin is not None:
+        return  # fellows fetch the weights from there
     sizes = {
         file: find_file(folder, file).stat().st_size for file in {entry.file for entry in manifest.tensors.values()}
     }

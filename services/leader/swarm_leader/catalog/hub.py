@@ -1,7 +1,9 @@
 """`python -m swarm_leader.catalog.hub`: fetches a checkpoint from a hub into a folder. The child process of an import.
 
-stdin: one JSON line: repo, revision, target, known_commit, endpoint, token (null: what HF_ENDPOINT and HF_TOKEN say).
-stdout: JSON lines {"commit"} once, then {"step", "done", "total"}. If the commit is the known one, nothing is fetched.
+stdin: one JSON line: repo, revision, target, known_commit, by_reference, endpoint, token (null: what HF_ENDPOINT and
+HF_TOKEN say).
+stdout: JSON lines {"commit", "endpoint"} once, then {"step", "done", "total"}. If the commit is the known one, nothing
+is fetched. By reference, weights are read once and their hashes left in the folder, not they themselves.
 Exit codes: 0, 2 bad request, 3 disk full, 4 the hub does not answer; with one line on stderr.
 
 What the hub answers is as hostile as a model: it decides neither where we connect (egress.py) nor how much memory or
@@ -16,23 +18,30 @@ import shutil
 import socket
 import sys
 import threading
+import time
 import urllib.request
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from swarm_core.egress import make_door
-from swarm_core.errors import BadRequest, SwarmError
+from swarm_core.errors import BadRequest, SwarmError, Unavailable
 from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME, SMALL_FILE_BYTES_MAX
+from swarm_core.manifest_parts import is_endpoint
 from swarm_core.process_limits import limit_file, limit_memory
+from swarm_core.servable_parts import ADAPTER_CONFIG_NAME
 
+from swarm_leader.catalog.adapter import ADAPTER_WEIGHTS_NAME, is_adapter
 from swarm_leader.catalog.config_json import parse_config
 from swarm_leader.catalog.egress import guard_sockets
 from swarm_leader.catalog.files import read_small
+from swarm_leader.catalog.hub_weights import HubReader, RemoteFile, read_weights
+from swarm_leader.catalog.lora_config import parse_lora_config
 from swarm_leader.catalog.small_files import INDEX_NAME, SMALL_NAMES
 from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE
-from swarm_leader.catalog.weight_files import choose_weight_files
+from swarm_leader.catalog.weight_files import PICKLED, choose_weight_files
 
 _REPORT_EVERY_S = 0.3
 _FILES_AT_ONCE = 4
@@ -41,6 +50,7 @@ _MEMORY_BYTES_MAX = 2**30  # the client takes 100 MB; an answer that never ends 
 _LISTED_MAX = 10_000
 _MARGIN_BYTES = 16 * 2**20  # of the client's own notes beside the files
 _WAIT_S = 60.0  # for bytes that do not come, where the client sets no limit
+ADAPTER_NAMES = (ADAPTER_CONFIG_NAME,)
 _COMMIT = re.compile(r"[0-9a-f]{40,64}", re.ASCII)
 
 
@@ -61,6 +71,8 @@ def main() -> int:
         return _fail(EXIT_BAD_INPUT, f"{repo} has no revision {revision}")
     except RepositoryNotFoundError:
         return _fail(EXIT_BAD_INPUT, f"the hub has no model {named}, or it is private: set HF_TOKEN for the leader")
+    except Unavailable as error:
+        return _fail(EXIT_UNAVAILABLE, error.message)
     except SwarmError as error:
         return _fail(EXIT_BAD_INPUT, error.message)
     except HfHubHTTPError as error:
@@ -117,7 +129,7 @@ def fetch(request: dict[str, Any]) -> None:
     commit = api.model_info(repo, revision=request["revision"] or None, timeout=30).sha
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise BadRequest(f"the hub names {str(commit)[:100]!r} as the commit of {repo}")
-    _say({"commit": commit})
+    _say({"commit": commit, "endpoint": _other_endpoint(api.endpoint)})
     if commit == request["known_commit"]:
         return
     listing = list(islice(api.list_repo_tree(repo, revision=commit, recursive=False), _LISTED_MAX + 1))
@@ -130,16 +142,23 @@ def fetch(request: dict[str, Any]) -> None:
             repo, revision=commit, local_dir=target, allow_patterns=names, max_workers=_FILES_AT_ONCE, etag_timeout=30
         )
 
-    small = [name for name in SMALL_NAMES if name in sizes]
+    wanted = ADAPTER_NAMES if is_adapter(set(sizes)) else SMALL_NAMES
+    small = [name for name in wanted if name in sizes]
     large = [name for name in small if sizes[name] > SMALL_FILE_BYTES_MAX]
     if large:
         raise BadRequest(f"{large[0]} of {repo} has {sizes[large[0]]} bytes, more than {SMALL_FILE_BYTES_MAX}")
     limit_file(SMALL_FILE_BYTES_MAX + _MARGIN_BYTES)
     download(small)
-    if CONFIG_NAME in small:
-        parse_config(read_small(target / CONFIG_NAME, CONFIG_BYTES_MAX), repo)
-    index = read_small(target / INDEX_NAME, SMALL_FILE_BYTES_MAX) if INDEX_NAME in small else None
-    weights = [name for name in choose_weight_files(sizes, index) if name in sizes]
+    weights = _weights_of(small, sizes, target, repo)
+    if request.get("by_reference"):
+        if wanted is ADAPTER_NAMES:
+            raise BadRequest(f"{repo} is a LoRA adapter; those are small, and imported whole")
+        if not is_endpoint(api.endpoint):
+            raise BadRequest(
+                f"fellows could not fetch from HF_ENDPOINT={api.endpoint!r}: a host and path alone, please"
+            )
+        files = [entry for entry in listing if isinstance(entry, RepoFile)]
+        return _read_weights(api, repo, commit, files, target)
     total = sum(sizes[name] for name in (*small, *weights))
     free_bytes = shutil.disk_usage(target).free
     if total > free_bytes:
@@ -147,6 +166,60 @@ def fetch(request: dict[str, Any]) -> None:
     limit_file(max(sizes[name] for name in (*small, *weights)) + _MARGIN_BYTES)
     with _Reporting(target, total):
         download(weights)
+
+
+def _weights_of(small: list[str], sizes: dict[str, int], target: Path, repo: str) -> list[str]:
+    """The weight files to fetch, once the small ones have come and can be served."""
+    if ADAPTER_CONFIG_NAME in small and CONFIG_NAME not in small:
+        parse_lora_config(read_small(target / ADAPTER_CONFIG_NAME, CONFIG_BYTES_MAX))
+        pickled = sorted(name for name in sizes if name.lower().endswith(PICKLED))
+        if ADAPTER_WEIGHTS_NAME not in sizes and pickled:
+            raise BadRequest(f"the weights of {repo} are pickled ({pickled[0]}); reading those can run code")
+        return [ADAPTER_WEIGHTS_NAME] if ADAPTER_WEIGHTS_NAME in sizes else []
+    if CONFIG_NAME in small:
+        parse_config(read_small(target / CONFIG_NAME, CONFIG_BYTES_MAX), repo)
+    index = read_small(target / INDEX_NAME, SMALL_FILE_BYTES_MAX) if INDEX_NAME in small else None
+    return [name for name in choose_weight_files(sizes, index) if name in sizes]
+
+
+def _read_weights(api: Any, repo: str, commit: str, listed: Iterable[Any], target: Path) -> None:
+    """Read every weight file once, and leave what was read of them in `target`."""
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers
+
+    files = {
+        entry.path: RemoteFile(
+            entry.path,
+            hf_hub_url(repo, entry.path, revision=commit, endpoint=api.endpoint),
+            entry.size,
+            str(entry.lfs.sha256) if entry.lfs is not None else "",
+        )
+        for entry in listed
+    }
+    telling = _Telling()
+    read_weights(HubReader(get_session(), build_hf_headers(token=api.token)), files, target, telling.report)
+
+
+class _Telling:
+    """Tells where a step is: how it began, its end, and seldom in between."""
+
+    def __init__(self) -> None:
+        self._told_s = 0.0
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Say where a step is."""
+        now_s = time.monotonic()
+        if now_s - self._told_s > _REPORT_EVERY_S or done == total:
+            self._told_s = now_s
+            _say({"step": step, "done": done, "total": total})
+
+
+def _other_endpoint(endpoint: str) -> str:
+    """Which hub, when it is not the hub client's own."""
+    from huggingface_hub import constants
+
+    default = getattr(constants, "_HF_DEFAULT_ENDPOINT", "https://huggingface.co")
+    return "" if endpoint == default else endpoint
 
 
 def _guard(endpoint: str | None) -> None:

@@ -16,13 +16,17 @@ from typing import Any, TypeVar
 from swarm_core.clock import Clock, SystemClock
 from swarm_core.errors import BadRequest, Conflict, DiskFull, Overloaded, PermissionDenied, SwarmError
 from swarm_core.manifest import Manifest
+from swarm_core.servable_parts import HubOrigin
 
+from swarm_leader.catalog.adapter import Adapter
 from swarm_leader.catalog.assemble import assemble
-from swarm_leader.catalog.checkpoint import read_checkpoint
-from swarm_leader.catalog.disk import read_servable
+from swarm_leader.catalog.checkpoint import Checkpoint
+from swarm_leader.catalog.disk import DiskCatalog, read_servable
 from swarm_leader.catalog.import_roots import NO_ROOTS, ImportRoots
 from swarm_leader.catalog.names import folder_of, model_id_from_source
 from swarm_leader.catalog.progress import OnProgress, Progress
+from swarm_leader.catalog.read_source import read_source
+from swarm_leader.catalog.reference import write_reference
 from swarm_leader.catalog.small_files import fingerprint_files
 from swarm_leader.catalog.steps import Step, run_step
 from swarm_leader.catalog.workplace import clean_leftovers, open_workplace, publish
@@ -66,22 +70,34 @@ class Importer:
         self._clock = clock or SystemClock()
         self._gguf_command = gguf_command
         self._roots = roots
+        self._catalog = DiskCatalog(root)
         self._running: set[str] = set()
         self._threads = ThreadPoolExecutor(IMPORTS_MAX, thread_name_prefix="import")
         clean_leftovers(root)
 
     async def import_source(
-        self, source: str, model_id: str, revision: str, on_progress: OnProgress, is_local: bool = True
+        self,
+        source: str,
+        model_id: str,
+        revision: str,
+        on_progress: OnProgress,
+        is_local: bool = True,
+        base_model_id: str = "",
+        by_reference: bool = False,
     ) -> Manifest:
         """Import a folder, a .gguf file (absolute paths) or a hub id; returns its manifest, published and durable.
 
         is_local: whether somebody on this machine asks; see ImportRoots.
         model_id: empty makes one from the source. revision: of a hub id; empty is its main branch.
+        base_model_id: what a LoRA adapter is for; empty is what it says itself. by_reference: of a hub id: read the
+        weights once, keep none.
         on_progress: called on this event loop, at most about every 0.3 s. Cancelling leaves nothing behind.
         Raises BadRequest, PermissionDenied (the path), ServableCorrupt, Conflict (running already, or loaded),
         Overloaded, DiskFull, Unavailable (the hub), LoadFailed (a step broke).
         """
         kind, path = await asyncio.to_thread(_kind_of, source, self._roots, is_local)
+        if by_reference and kind != "hub":
+            raise BadRequest("only a hub id is imported by reference; this source is a file or folder", field="source")
         model_id = model_id or model_id_from_source(source)
         target = self._root / folder_of(model_id)
         if model_id in self._running:
@@ -104,6 +120,9 @@ class Importer:
                     clock=self._clock,
                     is_loaded=self._is_loaded,
                     in_thread=self._in_thread,
+                    catalog=self._catalog,
+                    base_model_id=base_model_id,
+                    by_reference=by_reference,
                 )
                 return await running.start(kind, path, source, revision)
         except OSError as error:
@@ -137,6 +156,9 @@ class _Import:
     clock: Clock
     is_loaded: Callable[[str], bool]
     in_thread: Callable[[Callable[[threading.Event], Any]], Awaitable[Any]]
+    catalog: DiskCatalog
+    base_model_id: str
+    by_reference: bool
 
     async def start(self, kind: str, path: Path, source: str, revision: str) -> Manifest:
         """Take the way of this kind of source."""
@@ -152,17 +174,22 @@ class _Import:
 
     async def _from_folder(self, folder: Path, source: str, origin: dict[str, str] | None) -> Manifest:
         """origin: what identifies the source when the folder is only our copy of it."""
-        checkpoint = await self.in_thread(lambda stop: read_checkpoint(folder))
-        origin = origin or {"fingerprint": checkpoint.fingerprint}
+        found = await self.in_thread(lambda stop: self._look_at(folder))
+        origin = origin or {"fingerprint": found.fingerprint}
         if (existing := await self._existing(origin)) is not None:
             return existing
         servable = self.workplace / "servable"
         created_s = int(self.clock.unix_s())
         manifest = await self.in_thread(
-            lambda stop: assemble(
-                checkpoint, servable, self.model_id, source, origin, created_s, self.progress.report, stop
-            )
+            lambda stop: assemble(found, servable, self.model_id, source, origin, created_s, self.progress.report, stop)
         )
+        return await self._publish(servable, manifest)
+
+    def _look_at(self, folder: Path) -> Checkpoint | Adapter:
+        self.catalog.refresh()
+        return read_source(folder, self.base_model_id, self.catalog.manifests())
+
+    async def _publish(self, servable: Path, manifest: Manifest) -> Manifest:
         self._check_free()  # it may have been loaded meanwhile
         await self.in_thread(lambda stop: publish(self.workplace, servable, self.target))
         return manifest
@@ -182,27 +209,45 @@ class _Import:
         folder = self.workplace / "source"
         folder.mkdir()
         known = await self.in_thread(lambda stop: self._known())
-        commit = ""
+        said: dict[str, str] = {"commit": "", "endpoint": ""}
 
         def on_line(line: dict[str, Any]) -> None:
-            nonlocal commit
-            commit = str(line.get("commit", commit))
+            said.update({key: str(line[key]) for key in said if key in line})
             self._on_line(line)
 
         request = {
             "repo": repo,
             "revision": revision,
             "target": str(folder),
-            "known_commit": known.extra.get("commit") if known and known.source == repo else None,
+            "known_commit": self._known_commit(repo, known),
             "endpoint": self.hub.endpoint,
             "token": self.hub.token,
+            "by_reference": self.by_reference,
         }
         self.progress.report("download", 0, 0)
         await run_step(Step("download", HUB_COMMAND, needs="leader", request=request), on_line)
-        origin = {"fingerprint": f"{repo}@{commit}", "commit": commit}
+        origin = {"fingerprint": self._hub_fingerprint(repo, said["commit"]), "commit": said["commit"]}
         if (existing := await self._existing(origin)) is not None:
             return existing
-        return await self._from_folder(folder, repo, origin)
+        if not self.by_reference:
+            return await self._from_folder(folder, repo, origin)
+        servable, created_s = self.workplace / "servable", int(self.clock.unix_s())
+        place = HubOrigin(repo, said["commit"], said["endpoint"])
+        manifest = await self.in_thread(
+            lambda stop: write_reference(folder, servable, self.model_id, place, origin, created_s)
+        )
+        return await self._publish(servable, manifest)
+
+    def _hub_fingerprint(self, repo: str, commit: str) -> str:
+        """What an import from the hub is: also how it is kept, and for which base."""
+        how = " by reference" if self.by_reference else ""
+        return f"{repo}@{commit}{how}{f' on {self.base_model_id}' if self.base_model_id else ''}"
+
+    def _known_commit(self, repo: str, known: Manifest | None) -> str | None:
+        """The commit the servable there was imported from, when this import would make the same of it."""
+        commit = known.extra.get("commit") if known is not None and known.source == repo else None
+        is_same = known is not None and known.extra.get("fingerprint") == self._hub_fingerprint(repo, str(commit))
+        return str(commit) if commit and is_same else None
 
     async def _existing(self, origin: dict[str, str]) -> Manifest | None:
         """The servable there when it is of this very source; else None when it may be replaced. Raises Conflict."""

@@ -10,8 +10,8 @@ from swarm_core.errors import DeadlinePassed, ServableCorrupt
 from swarm_core.manifest import Manifest
 
 from swarm_leader.catalog.import_roots import is_local_call
-from swarm_leader.domain.held import price_weights
 from swarm_leader.domain.ports import Catalog
+from swarm_leader.rpc.model_words import model_to_proto
 
 OnProgress = Callable[[str, int, int], None]
 StateOf = Callable[[str], str]  # model id -> where its serving stands; answers at once
@@ -22,7 +22,14 @@ class Imports(Protocol):
     """What this service asks of catalog.importer.Importer."""
 
     async def import_source(
-        self, source: str, model_id: str, revision: str, on_progress: OnProgress, is_local: bool = True
+        self,
+        source: str,
+        model_id: str,
+        revision: str,
+        on_progress: OnProgress,
+        is_local: bool = True,
+        base_model_id: str = "",
+        by_reference: bool = False,
     ) -> Manifest:
         """Bring a source into the catalog; cancelling leaves nothing behind."""
 
@@ -59,7 +66,15 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
         progress = _Latest()
         source, model_id, revision = request.source.strip(), request.model_id.strip(), request.revision.strip()
         is_local = is_local_call(context.peer(), context.invocation_metadata())
-        bringing = self._importer.import_source(source, model_id, revision, progress.put, is_local)
+        bringing = self._importer.import_source(
+            source,
+            model_id,
+            revision,
+            progress.put,
+            is_local,
+            base_model_id=request.base_model_id.strip(),
+            by_reference=request.by_reference,
+        )
         running = asyncio.create_task(asyncio.wait_for(bringing, IMPORT_S))
         running.add_done_callback(lambda _: progress.wake())
         try:
@@ -77,21 +92,7 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
             await asyncio.wait({running})
 
     def _model(self, manifest: Manifest) -> models_pb2.Model:
-        return models_pb2.Model(
-            model_id=manifest.model_id,
-            model_type=manifest.model_type,
-            layer_count=manifest.layer_count,
-            parameter_count=manifest.parameter_count,
-            weight_bytes=manifest.weight_bytes,
-            context_tokens_max=manifest.context_tokens_max,
-            created_s=manifest.created_s,
-            source=manifest.source,
-            state=self._state_of(manifest.model_id),
-            held=[
-                models_pb2.HeldBytes(quantization=method, weight_bytes=held)
-                for method, held in price_weights(manifest).items()
-            ],
-        )
+        return model_to_proto(manifest, self._catalog.manifests(), self._state_of(manifest.model_id))
 
 
 def _broken(model_id: str, reason: str) -> models_pb2.Model:

@@ -98,7 +98,8 @@ def _must_take_within(seconds: float) -> Iterator[None]:
 def plan_spans(manifest: Manifest, request: transfer_pb2.FetchRequest) -> list[Span]:
     """What to read for a request, in its order; an offset at the very end asks for nothing.
 
-    Raises BadRequest, before anything is sent, for a name the manifest lacks or an offset beyond the end.
+    Raises BadRequest, before anything is sent, for a name the manifest lacks, an offset beyond the end, or a tensor
+    that is not here but on a hub (facts: repository, commit, endpoint).
     """
     if len(request.items) > ITEMS_MAX:
         raise BadRequest(f"{len(request.items)} items in one fetch; at most {ITEMS_MAX}", field="items")
@@ -112,6 +113,16 @@ def chunks_of(size_bytes: int) -> list[tuple[int, int]]:
 
 def _span(manifest: Manifest, index: int, item: transfer_pb2.FetchItem) -> Span:
     kind = item.WhichOneof("what")
+    if kind == "tensor" and item.tensor in manifest.tensors and manifest.origin is not None:
+        origin = manifest.origin
+        raise BadRequest(
+            f"item {index}: the leader does not have the weights of {manifest.model_id}; a fellow fetches them from "
+            f"{origin.repository} at {origin.commit} itself, if its release can",
+            field="items",
+            repository=origin.repository,
+            commit=origin.commit,
+            endpoint=origin.endpoint,
+        )
     if kind == "tensor" and item.tensor in manifest.tensors:
         tensor = manifest.tensors[item.tensor]
         file, begin, size_bytes = tensor.file, tensor.begin, tensor.size_bytes
