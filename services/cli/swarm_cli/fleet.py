@@ -14,13 +14,13 @@ from swarm_cli.leader import Leader
 from swarm_cli.serving import UNLOAD_TIMEOUT_S
 from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of
 
-app = typer.Typer(help="List the fellows; ping, release or delete one.", no_args_is_help=False)
+app = typer.Typer(help="List the fellows; ping, release, purge, update or delete one.", no_args_is_help=False)
 FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
 
 
 @app.callback(invoke_without_command=True)
 def fellows(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the fellows; ping, release or delete one."""
+    """List the fellows; ping, release, purge, update or delete one."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -53,6 +53,24 @@ def release_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOptio
     request = fleet_pb2.ReleaseFellowRequest(fellow_id=name)
     context.run(leader, lambda to: to.ask(to.fleet.ReleaseFellow, request, UNLOAD_TIMEOUT_S))
     out().print(f"{name} holds no stage any more", markup=False)
+
+
+@app.command("purge")
+def purge_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
+    """End every stage of a fellow and empty its model cache; it stays connected."""
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.PurgeFellowRequest(fellow_id=name)
+    context.run(leader, lambda to: to.ask(to.fleet.PurgeFellow, request, UNLOAD_TIMEOUT_S))
+    out().print(f"{name} holds no stage and no cached model any more", markup=False)
+
+
+@app.command("update")
+def update_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
+    """End every stage of a fellow and start its program anew, as it lies on its disk now; it comes back by itself."""
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.UpdateFellowRequest(fellow_id=name)
+    context.run(leader, lambda to: to.ask(to.fleet.UpdateFellow, request, UNLOAD_TIMEOUT_S))
+    out().print(f"{name} starts its program anew", markup=False)
 
 
 @app.command("delete")

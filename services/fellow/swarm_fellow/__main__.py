@@ -27,6 +27,7 @@ from swarm_fellow.domain.quantizing import methods_installed, runs_int4_fast
 from swarm_fellow.flows.fellow import Fellow
 from swarm_fellow.flows.link import Introduction, LeaderLink, LinkParts
 from swarm_fellow.flows.load import Loader, StageSettings
+from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.host.address import advertised_host
@@ -37,9 +38,12 @@ from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
 from swarm_fellow.host.hardware_reader import HardwareReader
+from swarm_fellow.host.hub_door import HubAccess, proxies_of
+from swarm_fellow.host.hub_source import HubSource
 from swarm_fellow.host.identity import StateFolder
 from swarm_fellow.host.installed import is_installed, processor_flags
 from swarm_fellow.host.leader_door import LeaderDoor
+from swarm_fellow.host.local_source import LocalModels
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
 from swarm_fellow.metrics import FellowMetrics, FellowReadings
@@ -79,8 +83,11 @@ def compose(
     )
     notifier = ServiceNotifier(environ)
     room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
-    fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw)
+    hub = HubSource(HubAccess(config.hf_endpoint, config.hf_token, proxies_of(environ)))
+    near = (LocalModels(config.local_folders, clock), hub)
+    fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw, near)
     loader = Loader(table, fetcher, settings)
+    maintenance = Maintenance(table, loader, room)
     introduction = _introduction(config, state.identity(), hardware.card_capabilities())
     replies = ReplyServer(table, config.in_flight_max, clock, draw, introduction.process_nonce)
     link = LeaderLink(
@@ -89,6 +96,7 @@ def compose(
             hardware=hardware,
             table=table,
             loader=loader,
+            maintenance=maintenance,
             replies=replies,
             clock=clock,
             draw=draw,
@@ -109,7 +117,9 @@ def compose(
         fetched_bytes=lambda: fetcher.fetched_bytes,
         cache_bytes=room.held_bytes,
     )
-    return Fellow(link, table, host, transfer, notifier, FellowMetrics(readings), config.metrics_listen)
+    return Fellow(
+        link, maintenance, table, host, (transfer, hub), notifier, FellowMetrics(readings), config.metrics_listen
+    )
 
 
 def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequence[str]) -> Introduction:
@@ -134,13 +144,13 @@ def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequen
     )
 
 
-async def serve(config: FellowConfig, state: StateFolder, environ: Mapping[str, str]) -> None:
-    """Run until SIGTERM or SIGINT, then give everything back."""
+async def serve(config: FellowConfig, state: StateFolder, environ: Mapping[str, str]) -> bool:
+    """Run until SIGTERM, SIGINT or an UPDATE, then give everything back. Returns whether to start the program anew."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await compose(config, state, environ).run(stop)
+    return await compose(config, state, environ).run(stop)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -160,7 +170,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> None:
-    """The console script. Exits 0 after a stop, 2 when it cannot start, with one line that says why."""
+    """The console script. Exits 0 after a stop, 2 when it cannot start, with one line that says why.
+
+    After an UPDATE it becomes its own command line again instead of exiting.
+    """
     arguments = parse_arguments(sys.argv[1:])
     try:
         config = read_config(
@@ -171,7 +184,9 @@ def main() -> None:
         )
         configure_logs("fellow", config.log_level, config.log_json)
         with StateFolder(config.state_dir) as state:
-            asyncio.run(serve(config, state, dict(os.environ)))
+            is_update = asyncio.run(serve(config, state, dict(os.environ)))
+        if is_update:  # the same process to whoever started it, with the program as it lies on disk now
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     except SwarmError as error:
         print(f"swarm-fellow: {error.message}", file=sys.stderr)
         raise SystemExit(2) from None

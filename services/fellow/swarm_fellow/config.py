@@ -7,6 +7,7 @@ from pathlib import Path
 from swarm_core.config import env, from_environment
 from swarm_core.errors import BadRequest
 from swarm_core.listen import check_bind_host, split_host_port
+from swarm_core.manifest_parts import is_endpoint
 from swarm_core.metrics_listener import check_metrics_listen
 from swarm_rpc.leader_trust import pin_of
 
@@ -35,6 +36,16 @@ class FellowConfig:
     name: str = env("SWARM_FELLOW_NAME", "", "name of this machine for people; default its host name")
     state_dir: Path = env("SWARM_FELLOW_STATE_DIR", STATE_DIR, "identity, sockets and stage logs of this fellow")  # noqa: RUF009
     model_cache: Path = env("SWARM_FELLOW_MODEL_CACHE", MODEL_CACHE, "downloaded model cache")  # noqa: RUF009
+    local_models: str = env(
+        "SWARM_FELLOW_LOCAL_MODELS",
+        "",
+        "folders with models on this machine, separated by ':' (Hugging Face folders, shards of a training); tensors "
+        "found there are copied instead of fetched when their bytes are right",
+    )
+    hf_endpoint: str = env(
+        "HF_ENDPOINT", "", "the hub to ask for models whose weights lie on one; default what the model says"
+    )
+    hf_token: str = env("HF_TOKEN", "", "token for that hub; sent nowhere else")
     cache_max_gb: float = env(
         "SWARM_FELLOW_CACHE_MAX_GB",
         0.0,
@@ -108,6 +119,11 @@ class FellowConfig:
     )
 
     @property
+    def local_folders(self) -> list[Path]:
+        """Folders of this machine to look for tensors in."""
+        return [Path(folder).expanduser() for folder in self.local_models.split(":") if folder.strip()]
+
+    @property
     def withheld(self) -> frozenset[str]:
         """Names of the capability fields not to declare."""
         return frozenset(name.strip() for name in self.disable_capabilities.split(",") if name.strip())
@@ -149,6 +165,11 @@ def check_config(config: FellowConfig) -> None:
         # The leader's certificate for this machine makes links TLS; without one its stages do not listen.
         check_bind_host(config.bind_host, config.allow_insecure, has_tls=config.knows_leader)
     check_metrics_listen(config.metrics_listen, config.allow_insecure)
+    if config.hf_endpoint and not is_endpoint(config.hf_endpoint):
+        raise BadRequest(
+            f"HF_ENDPOINT={config.hf_endpoint[:100]!r} is not the http:// or https:// address of a hub",
+            field="HF_ENDPOINT",
+        )
     _check_range("SWARM_FELLOW_CACHE_MAX_GB", config.cache_max_gb, 0, 2**20)
     _check_range("SWARM_MAX_LOADED_MODELS", config.loaded_models_max, 1, 64)
     _check_range("SWARM_MODEL_IDLE_UNLOAD_S", config.idle_unload_s, 0, 10**9)

@@ -301,6 +301,12 @@ class ScriptedLeader(
     async def ReleaseFellow(self, request, context):
         return fleet_pb2.ReleaseFellowResponse()
 
+    async def PurgeFellow(self, request, context):
+        return fleet_pb2.PurgeFellowResponse()
+
+    async def UpdateFellow(self, request, context):
+        return fleet_pb2.UpdateFellowResponse()
+
     async def DeleteFellow(self, request, context):
         return fleet_pb2.DeleteFellowResponse()
 

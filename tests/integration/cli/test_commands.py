@@ -316,7 +316,7 @@ def test_models_performance_of_a_quiet_model_says_so_and_of_an_unknown_one_is_4(
     assert unknown.code == 4
 
 
-@pytest.mark.parametrize("act", ["ping", "release", "delete"])
+@pytest.mark.parametrize("act", ["ping", "release", "purge", "update", "delete"])
 def test_a_fellow_is_asked_by_name(swarm: Swarm, act: str):
     assert swarm("fellows", act, "fellow-1").code == 0
 

@@ -49,10 +49,6 @@ class Liar:
         """The honest one."""
         return manifest_json()
 
-    async def names_here(self, model: ModelBytes, names: Sequence[str]) -> set[str]:
-        """It claims to have everything."""
-        return set(names)
-
     def may_ask_again(self, model: ModelBytes, name: str, mismatches: int) -> bool:
         """As the real one."""
         return mismatches < 2

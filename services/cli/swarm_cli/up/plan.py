@@ -29,7 +29,7 @@ _SECRETS = {
     "SWARM_RELAY_SECRET": (LEADER,),
     "SWARM_JOIN_TOKEN": (LEADER, FELLOW),
     "SWARM_CALLER_SECRET": (GATEWAY,),
-    "HF_TOKEN": (LEADER,),
+    "HF_TOKEN": (LEADER, FELLOW),
     "HUGGING_FACE_HUB_TOKEN": (LEADER,),
 }
 MEMORY_SHARE = 0.8  # of what is free; the rest is for the leader, the gateway and the page cache

@@ -10,6 +10,7 @@ WIRE_VERSION_MAX = 1
 WIRE_DTYPES = ("F32", "F16", "BF16")
 STAGE_COUNT_MAX = 16
 CODECS = ("int8", "int4")  # of swarm_wire.codecs
+ADAPTERS_MAX = 32  # of one stage, beside its weights; it refuses more
 PREFILL_WHOLE = 2**32 - 1  # in the contract, where 0 is "not said"
 
 # Capability field -> its parameters; the field's presence is the declaration.
@@ -67,7 +68,9 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_kv_budget": {},
         "serve_sampling": {},
         "serve_codec": {"codecs": CODECS},
+        "serve_adapters": {"adapters_max": ADAPTERS_MAX},
         "link_keys": {},
+        "maintenance": {},
     }
     if offer.listens:
         declared["direct_link"] = {}

@@ -1,6 +1,8 @@
 """One fellow's life: everything runs beside everything until a stop, then every stage ends and nothing stays behind."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 from swarm_core.loop_lag import watch_loop_lag
@@ -8,26 +10,37 @@ from swarm_core.metrics_listener import MetricsListener
 from swarm_rpc.race import run_until_first
 
 from swarm_fellow.flows.link import LeaderLink
+from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.stages import StageTable
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
 from swarm_fellow.metrics import FellowMetrics
-from swarm_fellow.rpc.transfer import TransferClient
 
 log = structlog.get_logger()
 
 STOP_S = 12.0  # a stage is killed after 10 s; what is left then gets 5 s more, and systemd waits 20
 
 
+class Connection(Protocol):
+    """Something that is hung up when all is over."""
+
+    async def close(self) -> None:
+        """Hang up."""
+
+
 class Fellow:
-    """The parts of one fellow, run together. metrics_listen: HOST:PORT for Prometheus, or "" for none."""
+    """The parts of one fellow, run together.
+
+    connections: hung up at the end. metrics_listen: HOST:PORT for Prometheus, or "" for none.
+    """
 
     def __init__(
         self,
         link: LeaderLink,
+        maintenance: Maintenance,
         table: StageTable,
         host: StageHost,
-        transfer: TransferClient,
+        connections: Sequence[Connection],
         notifier: ServiceNotifier,
         metrics: FellowMetrics,
         metrics_listen: str,
@@ -36,14 +49,16 @@ class Fellow:
         self._metrics = metrics
         self._listener = MetricsListener(metrics_listen, metrics.registry) if metrics_listen else None
         self._link = link
+        self._maintenance = maintenance
         self._host = host
-        self._transfer = transfer
+        self._connections = connections
         self._notifier = notifier
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then end every stage within 17 s. Raises what a part died of, once all ended.
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Serve until `stop` is set, or an UPDATE is answered; then end every stage within 17 s.
 
-        Raises BadRequest when it cannot listen for Prometheus.
+        Returns whether to start the program anew. Raises what a part died of, once all ended, and BadRequest when it
+        cannot listen for Prometheus.
         """
         if self._listener is not None:
             self._listener.start()
@@ -51,9 +66,12 @@ class Fellow:
         self._notifier.ready()
         lag = watch_loop_lag(self._metrics.loop_lag_s.observe)
         try:
-            await run_until_first(stop.wait(), self._link.run(), self._reap(), self._say_alive(), lag)
+            restart = self._maintenance.restart
+            await run_until_first(stop.wait(), restart.wait(), self._link.run(), self._reap(), self._say_alive(), lag)
+            return restart.is_set() and not stop.is_set()
         finally:
-            self._notifier.stopping()
+            if not self._maintenance.restart.is_set():  # to a service manager an update is no stop
+                self._notifier.stopping()
             log.info("stopping", stages=len(self.table.loaded()))
             await self._end()
             log.info("stopped")
@@ -79,4 +97,5 @@ class Fellow:
         if self._listener is not None:
             await asyncio.to_thread(self._listener.close)
         await self._host.close()
-        await self._transfer.close()
+        for connection in self._connections:
+            await connection.close()

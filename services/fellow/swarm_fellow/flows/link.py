@@ -18,6 +18,7 @@ from swarm_rpc.tls import Trust
 from swarm_fellow.domain.backoff import Draw, failures_after, heartbeat_delay_s, redial_delay_s
 from swarm_fellow.domain.telling import FailuresTold
 from swarm_fellow.flows.load import Loader
+from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
@@ -32,6 +33,7 @@ log = structlog.get_logger()
 REGISTER_TIMEOUT_S = 20.0
 OUTBOX_MAX = 512  # messages; a link that is so far behind is broken
 HEARTBEAT_MS_DEFAULT = 5_000
+FAREWELL_S = 2.0  # for the leader to take the last words before the program starts anew
 REFUSALS = {
     Reason.UNAUTHENTICATED,
     Reason.PERMISSION_DENIED,
@@ -70,6 +72,7 @@ class LinkParts:
     hardware: HardwareReader
     table: StageTable
     loader: Loader
+    maintenance: Maintenance
     replies: ReplyServer
     clock: Clock
     draw: Draw
@@ -187,8 +190,16 @@ class _Connection:
         self._registered = registered
         self._outbox: asyncio.Queue[link_pb2.ConnectRequest] = asyncio.Queue(OUTBOX_MAX)
         self._overflow = asyncio.Event()
+        self._restart_due = asyncio.Event()
         self._signals = SignalRunner(
-            parts.table, parts.loader, parts.clock, parts.relay_default, self._send, self._relay_trust
+            parts.table,
+            parts.loader,
+            parts.maintenance,
+            parts.clock,
+            parts.relay_default,
+            self._send,
+            self._relay_trust,
+            self._restart_due.set,
         )
 
     async def run(self) -> None:
@@ -204,6 +215,7 @@ class _Connection:
                 self._break_when_full(),
                 self._end_unwanted(self._registered.unwanted),
                 self._break_when_old(),
+                self._restart_when_told(),
                 self._parts.replies.run(self._channel, self._registered.fellow_id, metadata),
             )
         finally:
@@ -226,6 +238,20 @@ class _Connection:
     async def _write(self) -> None:
         while True:
             await self._call.write(await self._outbox.get())
+            self._outbox.task_done()
+
+    async def _restart_when_told(self) -> None:
+        """Once the answer to UPDATE is with the leader: end our half, and let it end its own. Raises LinkBroken."""
+        await self._restart_due.wait()
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._outbox.join()
+                await self._call.done_writing()
+                await asyncio.Event().wait()  # ended by _read, when the leader ends the link
+        except TimeoutError:
+            raise LinkBroken("the program starts anew") from None
+        finally:
+            self._parts.maintenance.restart.set()
 
     async def _break_when_full(self) -> None:
         await self._overflow.wait()

@@ -14,6 +14,7 @@ from swarm_core.errors import BadRequest, DeadlinePassed, ModelNotReady, Overloa
 from swarm_rpc.tls import Trust
 
 from swarm_fellow.flows.load import Loader
+from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.stages import HeldStage, StageTable
 from swarm_fellow.rpc.convert import describe_stage, failure_to_proto
 
@@ -35,19 +36,24 @@ class SignalRunner:
     """Runs the signals of one connection.
 
     relay_default: the relay to use when a WIRE names none. relay_trust: what a relay at this address must prove.
+    begin_restart: called once an UPDATE is answered.
     """
 
     def __init__(
         self,
         table: StageTable,
         loader: Loader,
+        maintenance: Maintenance,
         clock: Clock,
         relay_default: str,
         send: Send,
         relay_trust: Callable[[str], Trust | None] = lambda relay_address: None,
+        begin_restart: Callable[[], None] = lambda: None,
     ) -> None:
         self._table = table
         self._loader = loader
+        self._maintenance = maintenance
+        self._begin_restart = begin_restart
         self._clock = clock
         self._relay_default = relay_default
         self._relay_trust = relay_trust
@@ -61,6 +67,8 @@ class SignalRunner:
             "probe": self._probe,
             "stop": self._stop,
             "ping": self._ping,
+            "purge": self._purge,
+            "update": self._update,
         }
 
     def start(self, signal: link_pb2.Signal) -> None:
@@ -104,6 +112,8 @@ class SignalRunner:
             words = SwarmError(f"internal error on the fellow: {type(error).__name__}; see its log")
             result = link_pb2.SignalResult(failure=failure_to_proto(words))
         self._answer(signal, result)
+        if kind == "update" and result.HasField("acknowledged"):
+            self._begin_restart()
 
     def _answer(self, signal: link_pb2.Signal, result: link_pb2.SignalResult) -> None:
         result.signal_id = signal.signal_id
@@ -118,8 +128,15 @@ class SignalRunner:
         return _acknowledged()
 
     async def _stop(self, signal: link_pb2.StopSignal, steps: "_Steps") -> link_pb2.SignalResult:
-        await self._loader.call_off()
-        await self._table.end_all()
+        await self._maintenance.end_stages()
+        return _acknowledged()
+
+    async def _purge(self, signal: link_pb2.PurgeSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        await self._maintenance.purge()
+        return _acknowledged()
+
+    async def _update(self, signal: link_pb2.UpdateSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        await self._maintenance.end_stages()
         return _acknowledged()
 
     async def _ping(self, signal: link_pb2.PingSignal, steps: "_Steps") -> link_pb2.SignalResult:

@@ -14,13 +14,14 @@ from swarm_core.errors import BadFrame, DiskFull, HashMismatch, Reason, RemoteEr
 
 from swarm_fellow.domain.backoff import Draw, redial_delay_s
 from swarm_fellow.host.cache import Part, Piece
-from swarm_fellow.host.sources import Chunk, ModelBytes, Source, Wanted
+from swarm_fellow.host.sources import Chunk, ModelBytes, NearSource, Source, Wanted
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 STALL_S = 300.0  # no byte for this long, over all tries: the load fails instead of hanging
 PARTS_OPEN_MAX = 64  # pieces claimed, and asked for in one stream, at once
+NEAR_PROGRESS_BYTES = 2**16  # less between two breaks is no progress where another source can be asked
 OTHER_POLL_S = 0.1  # how often to look whether another load has finished a piece we both need
 RETRYABLE = {
     Reason.UNAVAILABLE,
@@ -79,12 +80,13 @@ class _Stall:
 class PieceBringer:
     """Brings pieces to disk. Safe to use for several loads at once, also beside other fellows on the same cache.
 
-    sources: asked in this order; what one does not have, or cannot bring, is left to the next, and the last one's
-    refusal is the load's.
+    near: asked for tensors, in this order; what one does not have, or cannot bring, is left to the next.
+    last: asked for the rest; its refusal is the load's.
     """
 
-    def __init__(self, sources: Sequence[Source], clock: Clock, draw: Draw) -> None:
-        self._sources = tuple(sources)
+    def __init__(self, near: Sequence[NearSource], last: Source, clock: Clock, draw: Draw) -> None:
+        self._near = tuple(near)
+        self._last = last
         self._clock = clock
         self._draw = draw
         self.fetched_bytes = 0  # that came over the network since the start
@@ -124,16 +126,17 @@ class PieceBringer:
             by_model.setdefault(run.models[part.piece.path].manifest_sha256, []).append(part)
         for own in by_model.values():
             model = run.models[own[0].piece.path]
-            for source in self._sources[:-1]:
+            for source in self._near:
                 if source.name not in run.given_up:
                     await self._fill_or_give_up(source, model, own, run)
             await self._fill_at_last(model, own, run)
 
-    async def _fill_or_give_up(self, source: Source, model: ModelBytes, parts: Sequence[Part], run: Run) -> None:
+    async def _fill_or_give_up(self, source: NearSource, model: ModelBytes, parts: Sequence[Part], run: Run) -> None:
         """As much as this source has; what goes wrong with it is remembered, and left to the next one."""
         try:
-            names = await source.names_here(model, [part.piece.name for part in parts if not part.is_finished])
-            await self._fill_from(source, model, [part for part in parts if part.piece.name in names], run)
+            tensors = [part for part in parts if part.piece.is_tensor and not part.is_finished]
+            here = await source.tensors_here(model, [part.piece.name for part in tensors])
+            await self._fill_from(source, model, [part for part in tensors if part.piece.name in here], run)
         except DiskFull:
             raise
         except SwarmError as error:
@@ -144,7 +147,7 @@ class PieceBringer:
     async def _fill_at_last(self, model: ModelBytes, parts: Sequence[Part], run: Run) -> None:
         """The rest, from the source whose refusal counts; what went wrong before is said with it."""
         try:
-            await self._fill_from(self._sources[-1], model, parts, run)
+            await self._fill_from(self._last, model, parts, run)
         except DiskFull:
             raise
         except SwarmError as error:
@@ -163,7 +166,7 @@ class PieceBringer:
             before = run.received_bytes
             cut = await self._stream_once(source, model, unfinished, run, refused)
             now_s = self._clock.monotonic_s()
-            if run.received_bytes > before:
+            if run.received_bytes - before >= (1 if source is self._last else NEAR_PROGRESS_BYTES):
                 failures, progress_s = 0, now_s
             if cut is None:
                 continue
@@ -228,7 +231,7 @@ class PieceBringer:
             f"{name} came {_times(part.mismatches)} with wrong bytes from {source.name}: SHA-256 {part.found_sha256} "
             f"instead of {part.piece.sha256}"
         )
-        if source is not self._sources[-1]:
+        if source is not self._last:
             run.troubles[source.name] = words
             return
         await asyncio.to_thread(part.discard)

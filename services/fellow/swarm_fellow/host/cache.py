@@ -18,7 +18,7 @@ from swarm_core.manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, FileEntry, Te
 MODELS = "models"  # below the root, a folder for each manifest
 PART_SUFFIX = ".part"
 DISK_MARGIN_BYTES = 64 * 2**20  # a disk filled to its last byte takes the machine's other programs down
-_HASH_STEP_BYTES = 4 * 2**20
+_HASH_STEP_BYTES = 2**20
 _CLAIM_TRIES = 8
 
 

@@ -82,6 +82,16 @@ class CacheRoom:
                         os.utime(self._path_of(name))  # the last use, also where a disk keeps no access times
                 return CacheUse(self._uses / f"{uuid.uuid4().hex}{USE_SUFFIX}", names)
 
+    def empty(self) -> int:
+        """Drop everything that nobody uses. Returns its bytes. Raises DiskFull when the cache cannot be written."""
+        with disk_errors(self._uses):
+            self._uses.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                used = self._names_in_use()
+                idle = [file for file in self._files() if file.name.removesuffix(PART_SUFFIX) not in used]
+                self._drop([file.name for file in idle])
+        return sum(file.size_bytes for file in idle)
+
     def held_bytes(self) -> int:
         """What files and parts take on disk now, whoever fetched them."""
         return sum(file.size_bytes for file in self._files())

@@ -15,7 +15,7 @@ from swarm_fellow.domain.backoff import Draw, redial_delay_s
 from swarm_fellow.host.bring import RETRYABLE, FetchProgress, PieceBringer, Run, take
 from swarm_fellow.host.cache import ModelCache, Piece
 from swarm_fellow.host.cache_room import CacheRoom, CacheUse
-from swarm_fellow.host.sources import LeaderSource, ModelBytes, Source
+from swarm_fellow.host.sources import LeaderSource, ModelBytes, NearSource
 
 TRIES_WITHOUT_PROGRESS_MAX = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -64,7 +64,7 @@ class _Planned:
 class SliceFetcher:
     """Brings slices to disk. Safe to use for several loads at once, also beside other fellows on the same cache.
 
-    others: asked before the leader, in this order.
+    near: asked before the leader, in this order.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class SliceFetcher:
         room: CacheRoom,
         clock: Clock,
         draw: Draw,
-        others: Sequence[Source] = (),
+        near: Sequence[NearSource] = (),
     ) -> None:
         self._leader = leader
         self._cache = cache
         self._room = room
         self._draw = draw
-        self._bringer = PieceBringer((*others, leader), clock, draw)
+        self._bringer = PieceBringer(near, leader, clock, draw)
 
     @property
     def fetched_bytes(self) -> int:

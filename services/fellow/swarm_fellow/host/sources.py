@@ -45,14 +45,18 @@ class Source(Protocol):
     crosses_network: bool
     tries_max: int
 
-    async def names_here(self, model: ModelBytes, names: Sequence[str]) -> set[str]:
-        """Which of these tensors and files it may have. Raises SwarmError when it cannot tell now."""
-
     def fetch(self, model: ModelBytes, wanted: Sequence[Wanted]) -> AsyncGenerator[Chunk, None]:
         """The bytes asked for, each item's in order. Raises SwarmError."""
 
     def may_ask_again(self, model: ModelBytes, name: str, mismatches: int) -> bool:
         """Whether to ask it once more for an item whose bytes were wrong that many times."""
+
+
+class NearSource(Source, Protocol):
+    """A source of tensors that is asked before the leader."""
+
+    async def tensors_here(self, model: ModelBytes, names: Sequence[str]) -> set[str]:
+        """Which of these tensors it may have. Raises SwarmError when it cannot tell now."""
 
 
 class LeaderSource(Source, Protocol):

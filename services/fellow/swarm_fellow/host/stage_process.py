@@ -23,7 +23,14 @@ LAST_WORDS_S = 1.0  # a grandchild could hold the pipe of an ended process open 
 SOCKET_POLL_S = 0.03
 SOCKET_PATH_MAX = 100  # the kernel allows 107 characters
 # A stage needs none of these: the first are secrets, the others speak for the fellow.
-SECRET_VARIABLES = ("SWARM_JOIN_TOKEN", "SWARM_API_KEY", "SWARM_RELAY_SECRET", "SWARM_DATABASE_URL")
+SECRET_VARIABLES = (
+    "SWARM_JOIN_TOKEN",
+    "SWARM_API_KEY",
+    "SWARM_RELAY_SECRET",
+    "SWARM_DATABASE_URL",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+)
 PRIVATE_VARIABLES = (*SECRET_VARIABLES, "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 

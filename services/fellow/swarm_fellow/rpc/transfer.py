@@ -59,10 +59,6 @@ class TransferClient:
             raise error_of(error) from error
         return answer.manifest_json
 
-    async def names_here(self, model: ModelBytes, names: Sequence[str]) -> set[str]:
-        """All of them: whoever planned from a manifest can be asked for what is in it."""
-        return set(names)
-
     def may_ask_again(self, model: ModelBytes, name: str, mismatches: int) -> bool:
         """Once more."""
         return mismatches < WRONG_BYTES_MAX

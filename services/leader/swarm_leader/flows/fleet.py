@@ -1,4 +1,4 @@
-"""What a person does to a fellow: ping, release, delete. Loads and moves nothing."""
+"""What a person does to a fellow: ping, release, purge, update, delete. Loads and moves nothing."""
 
 import contextlib
 from dataclasses import replace
@@ -58,10 +58,39 @@ class Fleet:
 
         Raises FellowNotFound, FellowLost, DeadlinePassed.
         """
+        await self._end_stages(id_or_name, "released", link_pb2.Signal(stop=link_pb2.StopSignal()))
+
+    async def purge(self, id_or_name: str) -> None:
+        """End every stage of a fellow and have it empty its model cache.
+
+        Raises CapabilityMissing (then nothing was sent), and what release raises.
+        """
+        self._check_maintained(id_or_name)
+        await self._end_stages(id_or_name, "purged", link_pb2.Signal(purge=link_pb2.PurgeSignal()))
+
+    async def update(self, id_or_name: str) -> None:
+        """End every stage of a fellow and have it start its program anew; it says so before it does.
+
+        Raises as purge does.
+        """
+        self._check_maintained(id_or_name)
+        await self._end_stages(id_or_name, "updated", link_pb2.Signal(update=link_pb2.UpdateSignal()))
+
+    def _check_maintained(self, id_or_name: str) -> None:
         fellow = self._registry.find(id_or_name)
-        self._faults.take_leave(fellow, f"fellow {fellow.name} was released on request")
+        if not fellow.declared.HasField("maintenance"):
+            raise CapabilityMissing(
+                f"fellow {fellow.name} lacks maintenance: it is never sent PURGE or UPDATE",
+                fellow=fellow.name,
+                capability="maintenance",
+            )
+
+    async def _end_stages(self, id_or_name: str, done: str, signal: link_pb2.Signal) -> None:
+        """Tell whoever uses its stages, send the signal that ends them, and count their memory as free."""
+        fellow = self._registry.find(id_or_name)
+        self._faults.take_leave(fellow, f"fellow {fellow.name} was {done} on request")
         link = self._registry.link_of(fellow.fellow_id)
-        await self._signals.send(link, link_pb2.Signal(stop=link_pb2.StopSignal()), self._unload_timeout_s)
+        await self._signals.send(link, signal, self._unload_timeout_s)
         for placement_id in list(fellow.stages):
             fellow.drop_stage(placement_id)
 

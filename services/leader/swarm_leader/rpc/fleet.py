@@ -49,6 +49,18 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         await self._fleet.release(request.fellow_id)
         return fleet_pb2.ReleaseFellowResponse()
 
+    async def PurgeFellow(
+        self, request: fleet_pb2.PurgeFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.PurgeFellowResponse:
+        await self._fleet.purge(request.fellow_id)
+        return fleet_pb2.PurgeFellowResponse()
+
+    async def UpdateFellow(
+        self, request: fleet_pb2.UpdateFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.UpdateFellowResponse:
+        await self._fleet.update(request.fellow_id)
+        return fleet_pb2.UpdateFellowResponse()
+
     def _fellow(self, fellow: Fellow) -> fleet_pb2.Fellow:
         age_s = None
         if fellow.heartbeat_at_s is not None:
