@@ -47,6 +47,7 @@ class ScriptedFellow:
         self.free_bytes = free_bytes
         self.total_bytes: int | None = None
         self.compute_capability = ""  # of a card; "" is a processor
+        self.cards_free_bytes: list[int] = []  # of its cards, beside which it has a processor; none: one device
         self.registered: fellow_link_pb2.Registered | None = None
         self.credential = ""  # presented once it has one
         self.process_nonce = ""
@@ -66,6 +67,7 @@ class ScriptedFellow:
         self.probe_failure = ""
         self.kv_tokens_measured = 10**6
         self.stage_bytes: int | None = None  # what a stage says it holds
+        self.loads_as: dict[str, Any] = {}  # what else it says of a stage it loaded
         self.replies_with: list[str] | None = ["Hi", " there"]  # None: only what `say` says
         self.beats = True
         self._sequences = itertools.count(1)
@@ -156,7 +158,7 @@ class ScriptedFellow:
     def beat(self) -> None:
         """Send a heartbeat now."""
         stages = [held.status for held in self.held.values()]
-        beat = fellow_link_pb2.Heartbeat(sequence=next(self._sequences), devices=[self._device()], stages=stages)
+        beat = fellow_link_pb2.Heartbeat(sequence=next(self._sequences), devices=self._devices(), stages=stages)
         self._up.put_nowait(fellow_link_pb2.ConnectRequest(heartbeat=beat))
 
     def _register(self) -> fellow_link_pb2.Register:
@@ -164,12 +166,26 @@ class ScriptedFellow:
             identity=self.identity,
             name=self.name,
             join_token=self.join_token,
-            hardware=hardware_pb2.Hardware(hostname=self.name, devices=[self._device()]),
+            hardware=hardware_pb2.Hardware(hostname=self.name, devices=self._devices()),
             capabilities=self.capabilities,
             held=self.held.values(),
             version="0.1.0",
             process_nonce=self.process_nonce,
         )
+
+    def _devices(self) -> list[hardware_pb2.Device]:
+        cards = [
+            hardware_pb2.Device(
+                device_index=index,
+                kind="cuda",
+                memory_free_bytes=free,
+                compute_dtype="F16",
+                compute_capability="8.6",
+                read_bytes_per_s=100e9,
+            )
+            for index, free in enumerate(self.cards_free_bytes, start=1)
+        ]
+        return [self._device(), *cards]
 
     def _device(self) -> hardware_pb2.Device:
         return hardware_pb2.Device(
@@ -220,6 +236,7 @@ class ScriptedFellow:
                 result.load.ring_addresses.extend(addresses)
                 result.load.fetched_bytes = 1234
                 result.load.kv_tokens_measured = self.kv_tokens_measured
+                result.load.MergeFrom(fellow_link_pb2.LoadDone(**self.loads_as))
         elif kind == "wire":
             self.held[signal.wire.placement_id].status.spec.epoch = signal.wire.epoch
             direct = signal.wire.route == stage_pb2.ROUTE_DIRECT
