@@ -4,7 +4,7 @@ from pathlib import Path
 
 from swarm_core.manifest import manifest_from_json
 from swarm_core.slices import LayerRange
-from swarm_leader.domain.budget import ModelCost, cost_of
+from swarm_leader.domain.budget import ModelCost, WeightForm, cost_of
 from swarm_leader.domain.split import RingBudget, cut_layers
 
 FREE_BYTES = 8 * 2**30  # of each of two equal machines
@@ -14,7 +14,7 @@ IN_FLIGHT = 8
 
 def leader_cut(servable: Path, stages: int) -> tuple[LayerRange, ...]:
     """For equal machines, with the leader's own arithmetic and its defaults."""
-    budget = RingBudget((FREE_BYTES,) * stages, CONTEXT_TOKENS, IN_FLIGHT * CONTEXT_TOKENS, IN_FLIGHT)
+    budget = RingBudget(((FREE_BYTES,),) * stages, CONTEXT_TOKENS, IN_FLIGHT * CONTEXT_TOKENS, IN_FLIGHT)
     cut = cut_layers(_cost(servable), budget)
     assert cut is not None
     return tuple(cut)
@@ -37,4 +37,4 @@ def told(servable: Path, cut: tuple[LayerRange, ...]) -> str:
 
 
 def _cost(servable: Path) -> ModelCost:
-    return cost_of(manifest_from_json((servable / "servable.json").read_bytes()), "F32")
+    return cost_of(manifest_from_json((servable / "servable.json").read_bytes()), WeightForm("F32"))

@@ -22,7 +22,7 @@ HIDDEN_BUFFERS = 18
 class WeightForm:
     """How weights are held. dtype: computed in. quantization: of linear layers of decoder layers.
 
-    storage_dtype: what those are held in at full precision; "" is dtype.
+    storage_dtype: what matrices that are not quantised are held in, embeddings and head as well; "" is dtype.
     """
 
     dtype: str
@@ -172,9 +172,11 @@ def _held_bytes(tensor: str, entry: TensorEntry, form: WeightForm) -> int:
     """Bytes of a tensor once loaded: floats are cast or quantised, whole numbers stay as they are."""
     if entry.dtype not in _FLOATS:
         return entry.element_count * DTYPE_BYTES[entry.dtype]
-    if is_quantized_weight(tensor) and len(entry.shape) == 2:
-        return held_bytes(form.quantization, entry.shape, DTYPE_BYTES[form.storage_dtype or form.dtype])
-    return entry.element_count * DTYPE_BYTES[form.dtype]
+    is_matrix = len(entry.shape) == 2 and tensor.endswith(".weight")
+    full_bytes = DTYPE_BYTES[form.storage_dtype or form.dtype if is_matrix else form.dtype]
+    if is_matrix and is_quantized_weight(tensor):
+        return held_bytes(form.quantization, entry.shape, full_bytes)
+    return entry.element_count * full_bytes
 
 
 def _add_adapter(per_layer: list[int], adapter: Manifest) -> None:
