@@ -6,13 +6,12 @@ from safetensors.torch import load_file, save_file
 from swarm_core.errors import CapabilityMissing, ServableCorrupt
 from swarm_core.quantization import INT4_FAST, INT8, METHODS, NF4, NONE, held_bytes, int4_group, is_quantized_weight
 from swarm_core.slices import LayerRange
-from swarm_stage.model import nf4
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.devices import spread_over
 from swarm_stage.model.holding import Holding
 from swarm_stage.model.nf4 import quantize_nf4
 from swarm_stage.model.quantize import quantizer_of
-from swarm_stage.model.quantized_weight import quantized_weight_of
+from swarm_stage.model.quantized_weight import chunk_elements, quantized_weight_of
 from swarm_stage.model.skeleton import empty_decoder
 from swarm_stage.model.slice_config import slice_config
 from swarm_stage.model.weights import fill_parameters
@@ -121,7 +120,7 @@ def test_a_weight_of_any_shape_is_quantised_by_chunks_as_at_once(shape):
 
 def test_a_weight_longer_than_a_chunk_is_quantised_as_at_once():
     weight = numbers(700, 1600)
-    assert weight.numel() > nf4.CHUNK_ELEMENTS
+    assert weight.numel() > chunk_elements(torch.device("cpu"))
     packed, absmax = torch.ops.bitsandbytes.quantize_4bit.default(weight, 64, "nf4", torch.uint8)
     held = quantize_nf4(weight, torch.float32, torch.device("cpu"))
 

@@ -12,10 +12,9 @@ from swarm_core.quantization import int4_group
 from torch import nn
 from torchao.quantization.utils import groupwise_affine_dequantize_tensor, groupwise_affine_quantize_tensor
 
-from swarm_stage.model.quantized_weight import QuantizedWeight
+from swarm_stage.model.quantized_weight import QuantizedWeight, chunk_elements
 
 DTYPE = torch.bfloat16
-CHUNK_ELEMENTS = 2**20  # quantised at once, as in NF4
 _TILE_OUTPUTS = 64  # kernels pack at most so many outputs together; whole tiles can follow each other
 _TILE_INPUTS = 16  # of a tensor core's tile; a card's kernel packs 2, 4 or 8 of them together
 
@@ -73,7 +72,7 @@ def quantize_int4(weight_OI: torch.Tensor, device: torch.device) -> Int4Weight:
     group = int4_group(inputs)
     assert group, (outputs, inputs)
     packed, scales = [], []
-    step = max(1, CHUNK_ELEMENTS // inputs // _TILE_OUTPUTS) * _TILE_OUTPUTS
+    step = max(1, chunk_elements(device) // inputs // _TILE_OUTPUTS) * _TILE_OUTPUTS
     for start in range(0, outputs, step):
         part_OI = weight_OI[start : start + step].to(device=device, dtype=DTYPE)
         codes, scales_and_zeros_GO2 = groupwise_affine_quantize_tensor(part_OI, 4, group, DTYPE)

@@ -9,12 +9,11 @@ from typing import Self
 import torch
 
 from swarm_stage.model.bitsandbytes_offline import bitsandbytes  # noqa: F401 - registers torch.ops.bitsandbytes
-from swarm_stage.model.quantized_weight import QuantizedWeight
+from swarm_stage.model.quantized_weight import QuantizedWeight, chunk_elements
 from swarm_stage.model.tiles import multiply_by_tiles, tile_rows
 from swarm_stage.model.weight_memory import empty_weight
 
 THRESHOLD = 6.0  # inputs this large are multiplied at full precision, as BitsAndBytesConfig(load_in_8bit=True) has it
-CHUNK_ELEMENTS = 2**20  # quantised at once, as in NF4
 ROWS_ALONE_MAX = 16  # rows whose outliers are multiplied one by one: batches of sessions; more are a prompt
 _PER_CODE = 7.874015718698502e-3  # 1 / 127, in bitsandbytes' spelling
 _PER_PRODUCT = 6.200124e-05  # 1 / 127^2, likewise
@@ -96,7 +95,7 @@ def quantize_int8(weight_OI: torch.Tensor, dtype: torch.dtype, device: torch.dev
     outputs, inputs = weight_OI.shape
     codes_OI = empty_weight((outputs, inputs), torch.int8, device)
     scales_O = torch.empty(outputs, dtype=torch.float32, device=device)
-    step = max(1, CHUNK_ELEMENTS // inputs)
+    step = max(1, chunk_elements(device) // inputs)
     for start in range(0, outputs, step):
         part_OI = weight_OI[start : start + step].to(device=device, dtype=dtype).to(torch.float16).contiguous()
         codes, scales, _ = torch.ops.bitsandbytes.int8_vectorwise_quant.default(part_OI)

@@ -10,15 +10,11 @@ import torch
 from swarm_core.quantization import BLOCK
 
 from swarm_stage.model.bitsandbytes_offline import bitsandbytes  # noqa: F401 - registers torch.ops.bitsandbytes
-from swarm_stage.model.quantized_weight import QuantizedWeight
+from swarm_stage.model.quantized_weight import QuantizedWeight, chunk_elements
 from swarm_stage.model.tiles import multiply_by_tiles, tile_rows
 from swarm_stage.model.weight_memory import empty_weight
 
 _TYPE = "nf4"
-# Weights quantised at once. bitsandbytes needs some 20 bytes for each, so a whole matrix would take several times what
-# it is read into; blocks are independent of each other, and the bytes come out the same.
-CHUNK_ELEMENTS = 2**20
-assert CHUNK_ELEMENTS % BLOCK == 0
 
 
 class Nf4Weight(QuantizedWeight):
@@ -70,8 +66,9 @@ def quantize_nf4(weight_OI: torch.Tensor, dtype: torch.dtype, device: torch.devi
     stored, count = weight_OI.contiguous().view(-1), weight_OI.numel()
     packed = empty_weight((-(-count // 2),), torch.uint8, device)
     absmax = torch.empty(-(-count // BLOCK), dtype=torch.float32, device=device)
-    for start in range(0, count, CHUNK_ELEMENTS):
-        part = stored[start : start + CHUNK_ELEMENTS].to(device=device, dtype=dtype)
+    step = chunk_elements(device)  # whole blocks
+    for start in range(0, count, step):
+        part = stored[start : start + step].to(device=device, dtype=dtype)
         codes, scales = torch.ops.bitsandbytes.quantize_4bit.default(part, BLOCK, _TYPE, torch.uint8)
         packed[start // 2 : start // 2 + len(codes)] = codes.view(-1)
         absmax[start // BLOCK : start // BLOCK + len(scales)] = scales

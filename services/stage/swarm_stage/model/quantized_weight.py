@@ -13,6 +13,15 @@ from torch import nn
 from swarm_stage.model.product import Chosen
 
 
+def chunk_elements(device: torch.device) -> int:
+    """Weights to quantise at once.
+
+    The libraries need some 20 bytes for each, so a whole matrix would take several times what it is read into. Rows and
+    blocks are quantised independently of each other, and the bytes come out the same.
+    """
+    return 2**18 if device.type == "cpu" else 2**24  # a card has the room, and wants fewer and larger calls
+
+
 class QuantizedWeight(ABC):
     """The weight of one linear layer, or of several that share their input, outputs side by side."""
 

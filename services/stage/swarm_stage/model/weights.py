@@ -1,6 +1,7 @@
 """Tensors from their files into a slice's modules, one at a time. Knows names and shapes, not what a layer computes."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -59,19 +60,32 @@ def fill_parameters(
         module = model.get_submodule(module_name)
         empty, device = getattr(module, leaf), spread.device_of(parameter_name)
         if (tensor_name, device) not in filled:
-            stored = _stored_tensor(tensor_name, tensor_files[tensor_name], tuple(empty.shape))
-            if amend is not None:
-                stored = amend(tensor_name, stored)
+            source = _Source(tensor_name, tensor_files[tensor_name], tuple(empty.shape), amend)
             done_bytes += 0 if tensor_name in read else file_bytes[tensor_name]
             read.add(tensor_name)
             if quantize is not None and is_quantized_weight(tensor_name) and isinstance(module, nn.Linear):
-                model.set_submodule(module_name, quantize(tensor_name, module, stored, torch.device(device)))
+                model.set_submodule(module_name, quantize(tensor_name, module, source.read(), torch.device(device)))
                 on_progress(done_bytes, total_bytes)
                 continue
-            tensor = _held_tensor(tensor_name, stored, empty.dtype, torch.device(device))
+            tensor = _held_tensor(tensor_name, source.read(), empty.dtype, torch.device(device))
             filled[tensor_name, device] = nn.Parameter(tensor, requires_grad=False)
             on_progress(done_bytes, total_bytes)
         setattr(module, leaf, filled[tensor_name, device])
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a tensor comes from. Whoever reads it lets go of it, so that no two are in memory as they are stored."""
+
+    name: str
+    path: str | Path
+    shape: tuple[int, ...]
+    amend: Amend | None
+
+    def read(self) -> torch.Tensor:
+        """What is stored, amended. Raises ServableCorrupt."""
+        stored = _stored_tensor(self.name, self.path, self.shape)
+        return stored if self.amend is None else self.amend(self.name, stored)
 
 
 def read_tensor(
