@@ -60,6 +60,7 @@ def compose(
     """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
     clock, draw = SystemClock(), random.random
     hardware = HardwareReader(Hardware(config.memory_mb * MIB, config.stage_device))
+    hardware.begin_measuring(config.stage_threads or cpu_count())
     host = StageHost(stage_command, state.path, environ)
     limits = StageLimits(config.loaded_models_max, config.idle_unload_s, config.stage_silent_max_s)
     table = StageTable(host, limits, clock, draw)

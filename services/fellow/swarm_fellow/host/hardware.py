@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 from swarm_core.errors import BadRequest
@@ -20,7 +21,10 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class DeviceReading:
-    """One device that can hold a stage. name: "cpu" or "cuda:0". Bytes; None is unknown, never 0."""
+    """One device that can hold a stage. name: "cpu" or "cuda:0". Bytes; None is unknown, never 0.
+
+    read_bytes_per_s: of its own memory: measured of a processor, of a card what its memory's clock and width come to.
+    """
 
     name: str
     model: str
@@ -28,6 +32,7 @@ class DeviceReading:
     memory_free_bytes: int | None
     compute_capability: str
     compute_dtype: str
+    read_bytes_per_s: float | None = None
 
     @property
     def kind(self) -> str:
@@ -59,6 +64,7 @@ class Hardware:
         self._lent_bytes = lent_bytes
         self._device = device
         self._group_left_bytes = group_left_bytes
+        self.processor_read_bytes_per_s: float | None = None  # until somebody has measured it
         self.seen = self.read_devices(0)
 
     def describe(self, devices: Iterable[DeviceReading]) -> MachineReading:
@@ -76,7 +82,8 @@ class Hardware:
 
         held_bytes: main memory our own stages hold, part of what is lent.
         """
-        devices = (*read_cards(), read_processor(self._lent_bytes, held_bytes, self._group_left_bytes()))
+        processor = read_processor(self._lent_bytes, held_bytes, self._group_left_bytes())
+        devices = (*read_cards(), replace(processor, read_bytes_per_s=self.processor_read_bytes_per_s))
         allowed = tuple(device for device in devices if self._device in ("", device.name))
         if not allowed:
             here = ", ".join(device.name for device in devices)
@@ -165,7 +172,17 @@ def _read_card(nvml: ModuleType, index: int) -> DeviceReading:
         memory_free_bytes=int(memory.free),
         compute_capability=f"{major}.{minor}",
         compute_dtype=compute_dtype(major),
+        read_bytes_per_s=card_read_bytes_per_s(nvml, handle),
     )
+
+
+def card_read_bytes_per_s(nvml: Any, handle: Any) -> float | None:
+    """What a card's memory gives at best: its highest clock, twice a tick, as wide as its bus; None is unknown."""
+    with contextlib.suppress(nvml.NVMLError):
+        clock_mhz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
+        bus_bits = nvml.nvmlDeviceGetMemoryBusWidth(handle)
+        return clock_mhz * 1e6 * 2 * bus_bits / 8 or None
+    return None
 
 
 def _processor_name() -> str:

@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from swarm_fellow.host.hardware import DeviceReading, Hardware, MachineReading, choose_device
+from swarm_fellow.host.read_speed import begin_measuring
 
 log = structlog.get_logger()
 
@@ -40,6 +41,16 @@ class HardwareReader:
         except Exception as error:
             log.warning("the hardware could not be read; its figures are unknown", why=str(error))
         return self._hardware.without_figures()
+
+    def begin_measuring(self, threads: int) -> None:
+        """Measure how fast the processor reads, with as many threads as a stage has; it shows in a later reading."""
+        if any(device.kind == "cpu" for device in self._hardware.seen):
+            begin_measuring(threads, self._take_read_speed)
+
+    def _take_read_speed(self, read_bytes_per_s: float | None) -> None:
+        if read_bytes_per_s is not None:
+            log.info("the processor reads its memory", gigabytes_per_s=round(read_bytes_per_s / 1e9, 1))
+        self._hardware.processor_read_bytes_per_s = read_bytes_per_s
 
     def device_names(self) -> tuple[str, ...]:
         """Names of the devices stages may use, in the order in which they are reported."""

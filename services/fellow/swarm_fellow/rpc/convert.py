@@ -32,6 +32,7 @@ def devices_to_proto(devices: Iterable[DeviceReading]) -> list[hardware_pb2.Devi
             memory_free_bytes=device.memory_free_bytes,
             compute_capability=device.compute_capability,
             compute_dtype=device.compute_dtype,
+            read_bytes_per_s=device.read_bytes_per_s,
         )
         for index, device in enumerate(devices)
     ]
