@@ -77,6 +77,8 @@ def compose(
         batch_max=max(0, config.batch_max),
         attention=config.attention,
         lora=config.lora,
+        fourbit_rows=config.fourbit_rows,
+        fourbit_float32=config.fourbit_float32,
         device_names=hardware.device_names,
         measure_step_costs=config.step_costs,
         tls_dir=lambda: certificates.tls_dir,
@@ -132,6 +134,8 @@ def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequen
         model_types=tuple(SERVED_MODEL_TYPES),
         prefill_chunk_tokens=config.prefill_chunk_tokens,
         quantizations=methods_installed(is_installed("bitsandbytes")),
+        splits_rows=config.fourbit_rows != "off",
+        card_count=len(card_capabilities),
         int4_fast=runs_int4_fast(is_installed("torchao"), card_capabilities, processor_flags()),
     )
     declared = declare_capabilities(offer, config.withheld, known_capabilities())

@@ -17,6 +17,8 @@ STATE_DIR = Path("~/.silent-swarm/fellow")
 MODEL_CACHE = Path("~/.silent-swarm/models")
 ATTENTION = ("auto", "grouped", "sdpa")
 LORA = ("lean", "lean16", "peft")
+FOURBIT_FLOAT32 = ("auto", "off")
+FOURBIT_ROWS = (*FOURBIT_FLOAT32, *map(str, range(1, 8)))
 IN_FLIGHT_LIMIT = 1024  # open replies a fellow could ever keep apart; guards against a mistyped variable
 
 
@@ -81,6 +83,18 @@ class FellowConfig:
         "lean",
         "how adapters that are not merged are computed: 'lean' in float32, 'lean16' in the stage's own type, 'peft' by "
         "that library",
+    )
+    fourbit_rows: str = env(
+        "SWARM_SERVE_4BIT_ROWS",
+        "auto",
+        "4-bit products of up to 8 rows are split into calls of the row count a card runs fastest: 'auto' as measured "
+        "at load, 'off', or the most rows of a call, 1 to 7",
+    )
+    fourbit_float32: str = env(
+        "SWARM_SERVE_4BIT_FLOAT32",
+        "auto",
+        "4-bit products run in float32 for the row counts where a card is clearly faster that way: 'auto' as measured "
+        "at load, or 'off'",
     )
     step_costs: bool = env(
         "SWARM_SERVE_STEP_COSTS", False, "every load here measures its step costs and the link, into the stage's log"
@@ -181,6 +195,8 @@ def check_config(config: FellowConfig) -> None:
     _check_range("SWARM_STAGE_SILENT_S", config.stage_silent_max_s, 1, 86_400)
     _check_one_of("SWARM_SERVE_ATTENTION", config.attention, ATTENTION)
     _check_one_of("SWARM_SERVE_LORA", config.lora, LORA)
+    _check_one_of("SWARM_SERVE_4BIT_ROWS", config.fourbit_rows, FOURBIT_ROWS)
+    _check_one_of("SWARM_SERVE_4BIT_FLOAT32", config.fourbit_float32, FOURBIT_FLOAT32)
     device, _, card = config.stage_device.partition(":")
     if config.stage_device not in ("", "cpu") and not (device == "cuda" and card.isdigit()):
         raise BadRequest(

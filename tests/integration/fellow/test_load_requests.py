@@ -25,7 +25,8 @@ def told(folder: Path, label: str) -> dict:
 async def load(folder: Path, *models: TinyModel, **signal) -> tuple[ScriptedLeader, link_pb2.SignalResult]:
     leader = ScriptedLeader(*models)
     await leader.start()
-    async with running_fellow(leader.address, folder, "tells-request", SWARM_SERVE_LORA="lean16"):
+    choices = {"SWARM_SERVE_LORA": "lean16", "SWARM_SERVE_4BIT_ROWS": "3", "SWARM_SERVE_4BIT_FLOAT32": "off"}
+    async with running_fellow(leader.address, folder, "tells-request", **choices):
         fellow = await leader.connection()
         return leader, await fellow.ask(load=link_pb2.LoadSignal(**signal))
 
@@ -44,6 +45,7 @@ async def test_an_adapter_comes_with_the_base_it_is_of_and_only_its_layers(tmp_p
         f"model.layers.{layer}.self_attn.q_proj.lora_{half}.weight" for layer in (0, 1) for half in "AB"
     ]
     assert sorted(request["tensorFiles"])[0] == "model.embed_tokens.weight"
+    assert (request["fourbitRows"], request["fourbitFloat32"]) == ("3", "off")
     assert request["lora"] == "lean16" and request["spec"]["adapters"][0]["use"] == "ADAPTER_USE_MERGED"
     assert (result.load.quantization, list(result.load.notes)) == ("nf4", ["as asked"])
     assert list(result.load.device_weight_bytes) == [10, 20]

@@ -128,6 +128,9 @@ async def test_a_taken_port_ends_the_fellow_with_a_sentence(tmp_path: Path):
         ("SWARM_SERVE_MAX_BATCH", "-2"),
         ("SWARM_SERVE_MAX_BATCH", "1025"),
         ("SWARM_SERVE_STEP_COSTS", "maybe"),
+        ("SWARM_SERVE_4BIT_ROWS", "8"),
+        ("SWARM_SERVE_4BIT_ROWS", "on"),
+        ("SWARM_SERVE_4BIT_FLOAT32", "3"),
     ],
 )
 def test_a_variable_that_cannot_be_is_refused_by_name(variable: str, value: str):

@@ -39,6 +39,29 @@ def test_every_codec_that_stages_speak_is_declared():
     assert list(declared.serve_codec.codecs) == list(CODECS)
 
 
+def test_splitting_of_rows_is_declared_where_there_are_4_bit_weights_to_split():
+    def declared(**changes: object) -> bool:
+        return "serve_4bit_rows" in declare_capabilities(replace(OFFER, **changes), (), known_capabilities())
+
+    assert declared(quantizations=("nf4", "int8"), splits_rows=True)
+    assert not declared(quantizations=("nf4", "int8"), splits_rows=False)
+    assert not declared(quantizations=(), splits_rows=True)
+
+
+@pytest.mark.parametrize(("cards", "is_declared"), [(0, False), (1, False), (2, True)])
+def test_spreading_is_declared_with_several_cards(cards: int, is_declared: bool):
+    """One that SWARM_STAGE_DEVICE pins is the only one there is; a processor beside it is slower than none."""
+    declared = declare_capabilities(replace(OFFER, card_count=cards), (), known_capabilities())
+
+    assert ("serve_devices" in declared) is is_declared
+
+
+def test_the_types_that_weights_are_held_in_under_float32_are_declared():
+    declared = capabilities_to_proto(declare_capabilities(OFFER, (), known_capabilities()))
+
+    assert list(declared.serve_storage.dtypes) == ["F16", "BF16"]
+
+
 @pytest.mark.parametrize(("chunk_tokens", "declared_tokens"), [(128, 128), (0, 2**32 - 1)])
 def test_the_prompt_piece_is_declared_and_a_whole_prompt_is_not_taken_for_unsaid(chunk_tokens, declared_tokens):
     offer = replace(OFFER, prefill_chunk_tokens=chunk_tokens)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from swarm_core.errors import BadRequest
+from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.half import HalfEmbedding, HalfLinear, HalfMultiplier, Upcast, hold_half
@@ -102,6 +102,25 @@ def test_other_types_under_others_are_refused(dtype, storage, tmp_path):
     folder = make_tiny_model("llama", tmp_path)
     with pytest.raises(BadRequest, match=f"held in '{storage}' are not computed in {dtype}"):
         build(folder, Holding(dtype, storage_dtype=storage))
+
+
+def test_a_number_too_large_for_half_precision_fails_the_load(tmp_path):
+    """In float16 it would be infinity, and every reply nothing."""
+    folder = make_tiny_model("llama", tmp_path)
+    files = split_tensors(folder, folder / "tensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    weight = load_file(files[name])["tensor"]
+    weight[3, 5] = 1e6
+    save_file({"tensor": weight}, files[name])
+
+    with pytest.raises(ServableCorrupt, match=f"{name}.*too large for float16"):
+        build_slice(
+            read_config(folder),
+            LayerRange(0, 4, 4),
+            files,
+            Holding("F32", storage_dtype="F16"),
+            lambda done, total: None,
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8, 100])

@@ -8,6 +8,7 @@ from swarm_core.errors import BadRequest
 WIRE_VERSION_MIN = 1
 WIRE_VERSION_MAX = 1
 WIRE_DTYPES = ("F32", "F16", "BF16")
+STORAGE_DTYPES = ("F16", "BF16")  # under F32
 STAGE_COUNT_MAX = 16
 CODECS = ("int8", "int4")  # of swarm_wire.codecs
 ADAPTERS_MAX = 32  # of one stage, beside its weights; it refuses more
@@ -23,7 +24,8 @@ class Offer:
 
     listens: its stages listen for direct links. frame_bytes_max: largest frame accepted, in bytes.
     prefill_chunk_tokens: prompt tokens per piece; 0 sends a prompt whole. quantizations: methods by which stages hold
-    linear layers, of bitsandbytes; int4_fast: whether torchao's kernels run on its devices.
+    linear layers, of bitsandbytes; int4_fast: whether torchao's kernels run on its devices. splits_rows: stages measure
+    at load into how few rows 4-bit products are best split. card_count: cards that stages may use.
     """
 
     loaded_models_max: int
@@ -34,6 +36,8 @@ class Offer:
     prefill_chunk_tokens: int
     quantizations: tuple[str, ...] = ()
     int4_fast: bool = False
+    splits_rows: bool = False
+    card_count: int = 0
 
 
 def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collection[str]) -> Declaration:
@@ -69,6 +73,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_sampling": {},
         "serve_codec": {"codecs": CODECS},
         "serve_adapters": {"adapters_max": ADAPTERS_MAX},
+        "serve_storage": {"dtypes": STORAGE_DTYPES},
         "link_keys": {},
         "maintenance": {},
     }
@@ -76,6 +81,10 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         declared["direct_link"] = {}
     if offer.quantizations:
         declared["serve_quantized"] = {"methods": offer.quantizations}
+    if offer.quantizations and offer.splits_rows:
+        declared["serve_4bit_rows"] = {}
+    if offer.card_count > 1:
+        declared["serve_devices"] = {}
     if offer.int4_fast:
         declared["serve_int4_fast"] = {}
     return {name: parameters for name, parameters in declared.items() if name not in withheld}

@@ -29,6 +29,7 @@ class StageSettings:
 
     choose_device: where one more stage runs now, "cpu" or "cuda:0". device_names: all there are, in the order in which
     they are reported. advertise_host: what peers dial. lora: "lean", "lean16" or "peft".
+    fourbit_rows: "auto", "off" or a row limit. fourbit_float32: "auto" or "off".
     bind_host: empty does not listen. in_flight_max: sessions a stage may be planned for, as this fellow declared.
     batch_max: sessions of a decode step where the leader sets no cap; 0 is no cap. attention: "auto", "grouped" or
     "sdpa". measure_step_costs: also where the leader does not ask for it. tls_dir: folder with what
@@ -47,6 +48,8 @@ class StageSettings:
     tls_dir: Callable[[], str] = lambda: ""
     listens_in_tls_alone: bool = False
     lora: str = "lean"
+    fourbit_rows: str = "auto"
+    fourbit_float32: str = "auto"
     device_names: Callable[[], Sequence[str]] = lambda: ("cpu",)
 
     def applied_to(self, spec: stage_pb2.StageSpec) -> stage_pb2.StageSpec:
@@ -184,6 +187,8 @@ class Loader:
                 if len(placed) > 1
             ],
             lora=self._settings.lora,
+            fourbit_rows=self._settings.fourbit_rows,
+            fourbit_float32=self._settings.fourbit_float32,
             threads=self._settings.threads,
             prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
             ring_bind_host=self._settings.bind_host if listen else "",

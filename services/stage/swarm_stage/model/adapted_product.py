@@ -12,6 +12,7 @@ from swarm_stage.model.adapted_linear import AdaptedLinear, LeanLinear, low_rank
 from swarm_stage.model.low_rank import runs_of
 from swarm_stage.model.product import Chosen, Product
 from swarm_stage.model.product_of import product_of
+from swarm_stage.model.quantized_weight import Change, QuantizedProduct, replace_held
 
 
 class AdaptedProduct:
@@ -32,6 +33,11 @@ class AdaptedProduct:
 
     def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
         return self._adapted(self._base.added_to(base_NO, x_NI), x_NI, chosen)
+
+    def replace_quantized(self, change: Change) -> None:
+        """As QuantizedProduct, of the base."""
+        if isinstance(self._base, QuantizedProduct):
+            self._base.replace_quantized(change)
 
     def _adapted(self, y_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen) -> torch.Tensor:
         for low_rank in self._always:
@@ -55,6 +61,11 @@ class OneByOneProduct:
 
     def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
         return self(x_NI, chosen).add_(base_NO)
+
+    def replace_quantized(self, change: Change) -> None:
+        """As QuantizedProduct, of every layer's base."""
+        for linear in self._linears:
+            replace_held(linear, change)
 
     def _outputs(self, x_NI: torch.Tensor, place: int) -> torch.Tensor:
         return torch.cat(

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from swarm_stage.model.adapted_product import adapted_product_of
+from swarm_stage.model.adapted_product import AdaptedProduct, OneByOneProduct, adapted_product_of
 from swarm_stage.model.inner_codecs import BEHIND, InnerBoundary
 from swarm_stage.model.product import Chosen
 from swarm_stage.model.product_of import ProductOf
+from swarm_stage.model.quantized_weight import Change, QuantizedProduct
 
 
 class LeanLayer:
@@ -41,6 +42,12 @@ class LeanLayer:
         self._mlp_norm = layer.post_attention_layernorm.weight.data
         self._qk_norm = _joined_qk_norm(attention, self.query_heads, self.kv_heads)
         self._boundary: InnerBoundary | None = getattr(layer, BEHIND, None)
+
+    def replace_quantized(self, change: Change) -> None:
+        """Hold what `change` makes of each quantised weight instead; the others stay."""
+        for product in (self._qkv, self._out, self._gate_up, self._down):
+            if isinstance(product, QuantizedProduct | AdaptedProduct | OneByOneProduct):
+                product.replace_quantized(change)
 
     def project(
         self, hidden_ND: torch.Tensor, cos_N1E: torch.Tensor, sin_N1E: torch.Tensor, chosen: Chosen = None

@@ -19,6 +19,7 @@ from swarm_stage.model.lean_cache import LeanCache, SpreadCache
 from swarm_stage.model.lean_layer import LeanLayer
 from swarm_stage.model.lean_part import LeanPart
 from swarm_stage.model.product import Times, side_by_side
+from swarm_stage.model.quantized_weight import Change
 from swarm_stage.model.slice_model import SliceModel
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -95,6 +96,9 @@ class LeanSlice(SliceModel):
         if self._embedding_DV is None:
             return super()._embedded(ids_T)
         return self._embedding_DV[:, ids_T].t().to(self.dtype).contiguous()[None]
+
+    def replace_quantized(self, layer: int, change: Change) -> None:
+        [lean for part in self._parts for lean in part.layers][layer].replace_quantized(change)
 
     def new_cache(self, reserved_tokens: int = 0, adapter: int = BASE) -> LeanCache:
         first = self._parts[0].layers[0]

@@ -18,6 +18,7 @@ from swarm_stage.model.adapted_linear import BASE, AdapterChoice
 from swarm_stage.model.carrier import Carrier
 from swarm_stage.model.devices import Spread
 from swarm_stage.model.kv_cache import KvCache, SessionCache
+from swarm_stage.model.quantized_weight import Change, replace_held
 
 
 class SliceModel:
@@ -73,6 +74,11 @@ class SliceModel:
         return self._config.vocab_size
 
     @property
+    def layer_count(self) -> int:
+        """Layers of this slice."""
+        return self._config.num_hidden_layers
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the parameters held; a head tied to embeddings held here counts once."""
         return sum(self._run_weight_bytes)
@@ -106,6 +112,10 @@ class SliceModel:
     def new_cache(self, reserved_tokens: int = 0, adapter: int = BASE) -> SessionCache:
         """An empty cache for one session of at most so many positions; 0 is not known. adapter: a place."""
         return KvCache(adapter)
+
+    def replace_quantized(self, layer: int, change: Change) -> None:
+        """Let a layer, counted from the start of the slice, hold what `change` makes of its quantised weights."""
+        replace_held(self._decoder.layers[layer], change)
 
     @torch.inference_mode()
     def embed(self, ids: Sequence[int]) -> torch.Tensor:

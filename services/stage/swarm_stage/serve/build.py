@@ -22,6 +22,7 @@ from swarm_stage.model.kv_cache import SessionCache
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.adapter_files import adapters_of
 from swarm_stage.serve.boundaries import inner_codecs_of
+from swarm_stage.serve.fourbit import choose_fourbit_paths
 from swarm_stage.serve.measured_steps import log_step_costs
 from swarm_stage.serve.rooms import rooms_of
 
@@ -59,11 +60,12 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
     limit_threads(request.threads)
     config = _read_config(Path(request.model_dir))
     layers = layers_of(request.spec, config)
+    holding = holding_of(request)
     model = build_slice(
         config,
         layers,
         dict(request.tensor_files),
-        holding_of(request),
+        holding,
         lambda done, total: on_progress("weights", done, total),
         adapters,
         inner_codecs,
@@ -73,9 +75,10 @@ def build(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> BuiltSlice
     on_progress("warm-up", 0, 1)
     _warm_up(model, layers)
     on_progress("warm-up", 1, 1)
+    working_bytes = choose_fourbit_paths(model, holding, request.spec.stage_index, request.prefill_chunk_tokens)
     if request.spec.measure_step_costs:
         log_step_costs(model, layers, request.spec)
-    rooms = rooms_of(model, {})
+    rooms = rooms_of(model, working_bytes)
     score_bytes = _score_bytes_per_token(request, config)
     kv_tokens, smallest = stage_kv_tokens(rooms, score_bytes, request.spec.context_tokens)
     spec = request.spec
