@@ -20,6 +20,7 @@ from swarm_leader.catalog.checkpoint import read_checkpoint
 from swarm_leader.catalog.disk import DiskCatalog, find_file, read_range
 from swarm_leader.catalog.importer import Hub, Importer
 from swarm_leader.catalog.read_source import read_source
+from swarm_stage.model.adapter_config import read_adapter_config
 
 from tests.integration.catalog.checkpoints import llama_tensors, names_in, nobody_listens, write_checkpoint
 from tests.integration.catalog.hub_stub import COMMIT, serve_hub
@@ -395,3 +396,21 @@ async def test_an_adapter_whose_base_went_away_or_changed_is_listed_as_broken(
     assert (
         "does not fit its base: model.layers.0.self_attn.q_proj: A is [2, 8] and B [8, 2]" in catalog.broken()["tuned"]
     )
+
+
+async def test_stages_read_of_the_published_config_the_scales_that_the_manifest_has(
+    root: Path, checkpoint: Path, tmp_path: Path
+):
+    """A stage is handed the folder and not the manifest."""
+    folder = make_adapter_folder(checkpoint, tmp_path / "a", 4, 1, ("q_proj", "k_proj"), base="tiny", alpha=6)
+    set_keys(use_rslora=True, alpha_pattern={"layers.1.self_attn.k_proj": 5, "k_proj": 3.5})(folder)
+    manifest = await import_adapter(root, folder)
+    assert manifest.adapter is not None
+
+    config = read_adapter_config(root / "tuned")
+    own = dict(manifest.adapter.scales)
+    modules = {name.partition(".lora_")[0] for name in manifest.tensors}
+    assert {module: config.scale_of(module) for module in modules} == {
+        module: pytest.approx(own.get(module, manifest.adapter.scale)) for module in modules
+    }
+    assert len(set(own.values())) == 2
