@@ -1,4 +1,4 @@
-"""Every SWARM_* variable is a documented field of a config class, and the page holds no other."""
+"""Every variable is a documented field of a config class, and the page holds no other."""
 
 import re
 import subprocess
@@ -9,7 +9,8 @@ from swarm_core.config import variables
 from scripts.generate_configuration import config_classes
 from tests.architecture.code_tree import ROOT, SERVICES, product_modules
 
-VARIABLE = re.compile(r"\bSWARM_[A-Z0-9_]*[A-Z0-9]\b")
+# Ours, and those of the hub that go by the names its own clients know.
+VARIABLE = re.compile(r"\bSWARM_[A-Z0-9_]*[A-Z0-9]\b|\bHF_(?:ENDPOINT|TOKEN)\b")
 SCRIPTS = ("quickstart", "run-tests", "scripts/environment.sh")
 
 

@@ -62,6 +62,14 @@ def drawing_batch() -> ring_pb2.FrameBatch:
     )
 
 
+def weights_batch() -> ring_pb2.FrameBatch:
+    """A session with an adapter whose hidden state crosses a coded boundary."""
+    coded = tensor_pb2.CodedTensor(codec="int4", shape=[2, 3], codes=bytes([0x71, 0x0F, 0x90, 0x02]))
+    coded.scales = struct.pack("<2f", 0.5, 1.0)
+    hidden = ring_pb2.Hidden(coded=coded, adapter="org/helper", sample=True)
+    return ring_pb2.FrameBatch(epoch=3, frames=[ring_pb2.Frame(session=1, pos=0, hidden=hidden)])
+
+
 def capabilities(newest: int) -> capabilities_pb2.Capabilities:
     """Every capability up to field `newest` declared, every parameter set: what fellows of that time say."""
     declared = capabilities_pb2.Capabilities()
@@ -77,6 +85,9 @@ def capabilities(newest: int) -> capabilities_pb2.Capabilities:
     declared.serve_codec.codecs.extend(["int8"])
     declared.serve_quantized.methods.extend(["nf4", "int8"])
     declared.serve_speculative.drafts_max = 8
+    if newest >= 31:
+        declared.serve_adapters.adapters_max = 32
+        declared.serve_storage.dtypes.extend(["F16", "BF16"])
     return declared
 
 
@@ -87,4 +98,6 @@ def all_golden() -> dict[str, Message]:
         "drawing_batch.hex": drawing_batch(),
         "capabilities.hex": capabilities(25),
         "capabilities_27.hex": capabilities(27),
+        "capabilities_31.hex": capabilities(31),
+        "weights_batch.hex": weights_batch(),
     }
