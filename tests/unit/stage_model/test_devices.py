@@ -1,9 +1,14 @@
 """A slice over several devices: who holds what, and that it computes what it computes on one."""
 
+from pathlib import Path
+
 import pytest
+import structlog
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from silentswarm.core.v1 import stage_pb2
+from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.errors import BadRequest
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
@@ -11,6 +16,7 @@ from swarm_stage.model.devices import spread_over
 from swarm_stage.model.holding import DeviceLayers, Holding
 from swarm_stage.model.lean_slice import LeanSlice
 from swarm_stage.model.slice_model import SliceModel
+from swarm_stage.serve import build as serve_build
 from swarm_stage.serve.rooms import rooms_of
 
 from tests.models import VOCABULARY, make_tiny_model, read_config, split_tensors
@@ -23,7 +29,7 @@ PROMPT = [5, 9, 200, 31, 77, 12, 8]
 
 @pytest.fixture
 def two_threads():
-    """With one, numpy multiplies on some processors, unseen by torch's dispatcher."""
+    """With one, numpy multiplies lean slices on some processors, unseen by torch's dispatcher."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -48,19 +54,27 @@ def test_two_devices_give_bit_for_bit_what_one_gives(family, tmp_path):
     assert torch.equal(torch.stack(spread_logits), torch.stack(logits))
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "cohere2"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_no_operation_mixes_devices(family, tied, tmp_path, two_threads):
+def test_no_operation_of_a_lean_slice_mixes_devices(tied, tmp_path, two_threads):
+    assert homes_of_results("llama", tied, tmp_path) == {"cpu:1"}
+
+
+@pytest.mark.parametrize(("family", "tied"), [("gemma2", True), ("gemma3_text", False), ("cohere2", True)])
+def test_no_operation_of_transformers_own_forward_mixes_devices(family, tied, tmp_path):
+    assert homes_of_results(family, tied, tmp_path) == {"cpu:1"}
+
+
+def homes_of_results(family: str, tied: bool, tmp_path: Path) -> set[str | None]:
+    """Where the results of a prompt, a piece behind it and a step are. Fails where tensors of two devices meet."""
     folder = make_tiny_model(family, tmp_path, tied=tied)
     with Homes() as homes:
         part = build(folder, LayerRange(0, 4, 4), *TWO)
-        cache = part.new_cache(32)
+        cache, results = part.new_cache(32), []
         for ids, pos in ((PROMPT, 0), (PROMPT[:3], 7), ([4], 10)):
             hidden_BTD = part.run(part.embed(ids), cache, pos)
-            assert homes.home(hidden_BTD) == "cpu:1"
-            assert homes.home(part.logits(hidden_BTD)) == "cpu:1"
-
+            results += [hidden_BTD, part.logits(hidden_BTD)]
         assert homes.moved > 0
+        return {homes.home(result) for result in results}
 
 
 def test_batches_of_sessions_cross_devices_together(tmp_path, two_threads):
@@ -178,3 +192,26 @@ def test_every_layer_has_the_device_it_was_planned_on(start, lengths):
     assert [spread.device_of(f"model.layers.{layer}.x") for layer in range(sum(lengths))] == planned
     assert spread.device_of("model.embed_tokens.weight") == planned[0]
     assert {spread.device_of("model.norm.weight"), spread.device_of("lm_head.weight")} == {planned[-1]}
+
+
+def test_a_load_spreads_as_it_was_told_and_measures_both_devices(tmp_path):
+    """From the request to the line in the log that says who set the budget."""
+    folder = make_tiny_model("llama", tmp_path)
+    runs = [stage_rpc.DeviceLayers(**vars(run)) for run in TWO]
+    request = stage_rpc.LoadRequest(
+        spec=stage_pb2.StageSpec(layer_start=0, layer_stop=4, dtype="F32", quantization="nf4", context_tokens=64),
+        model_dir=str(folder),
+        tensor_files={name: str(path) for name, path in split_tensors(folder, folder / "tensors").items()},
+        device_layers=runs,
+        fourbit_rows="3",
+    )
+    with structlog.testing.capture_logs() as logs:
+        built = serve_build.build(request, lambda step, done, total: None)
+
+    assert [run.device for run in built.model.spread.runs] == ["cpu:0", "cpu:1"]
+    assert [line["event"] for line in logs] == [
+        "[stage0 4bit-rows] cpu:0 calls of more rows split into 3",
+        "[stage0 4bit-rows] cpu:1 calls of more rows split into 3",
+        "kv budget",
+    ]
+    assert logs[-1]["set_by"] == "cpu" and logs[-1]["tokens"] == built.kv_tokens_measured > 0

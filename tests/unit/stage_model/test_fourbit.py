@@ -164,7 +164,7 @@ JAGGED = st.one_of(TRUE_MS, TRUE_MS.map(sorted), st.tuples(st.floats(0.01, 100))
 COUNTS = (*range(1, 9), 256)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(JAGGED, JAGGED, st.floats(0, 0.3), st.lists(st.floats(-1, 1), min_size=18, max_size=18), st.integers(0, 2**31))
 def test_what_is_chosen_is_never_slower_than_the_default_by_more_than_the_noise(
     own, by_float32, noise, errors, free_bytes
