@@ -24,7 +24,7 @@ async def test_a_fellow_registers_with_its_hardware_and_capabilities(tmp_path: P
     assert register.capabilities.wire.version_max == 1 and "BF16" in register.capabilities.wire.dtypes
     assert register.capabilities.HasField("direct_link") and register.capabilities.HasField("ping")
     assert "llama" in register.capabilities.serve.model_types
-    assert not register.capabilities.HasField("serve_codec")
+    assert register.capabilities.HasField("maintenance") and not register.capabilities.HasField("serve_draft_model")
 
 
 async def test_without_a_listening_host_direct_links_are_not_declared(tmp_path: Path):
