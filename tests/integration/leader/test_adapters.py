@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +9,12 @@ from silentswarm.core.v1 import capabilities_pb2, generation_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2
 from silentswarm.leader.v1 import inference_pb2, models_pb2, serving_pb2
 from swarm_core.errors import PermissionDenied, Reason
-from swarm_core.servable_parts import AdapterOf
+from swarm_core.manifest import FileEntry, manifest_to_json
 from swarm_leader.flows.doors import check_fetch
 
 from tests.integration.leader.rig import MODEL, WAIT_S, Rig, refusal_of, running_leader, text_of, until, write_servable
 from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
-from tests.unit.leader.model_facts import make_manifest, make_tensor
+from tests.unit.leader.model_facts import make_adapter, make_linear_manifest
 
 Event = generation_pb2.GenerationEvent
 ADAPTERS = ("ann/pirate", "poet")
@@ -27,17 +26,18 @@ def fellow(name: str = "kitchen", **changes: Any) -> ScriptedFellow:
     return ScriptedFellow(name, capabilities=declare(**able))
 
 
-def write_adapters(data_dir: Path) -> None:
-    """Two adapters of the model, in the catalog of a leader that is about to start."""
-    plain = make_manifest(context_tokens_max=512)
-    place = "model.layers.0.self_attn.q_proj"
-    tensors = {
-        f"{place}.lora_A.weight": make_tensor((4, plain.hidden_size), "F32"),
-        f"{place}.lora_B.weight": make_tensor((plain.hidden_size, 4), "F32"),
-    }
-    adapter = AdapterOf(MODEL, rank=4, targets=("q_proj",), scale=2.0)
+def write_adapters(rig: Rig) -> None:
+    """A model of linear layers in place of the usual one, and two adapters of it, in the leader's catalog."""
+    root = rig.leader.config.models_root
+    base = replace(make_linear_manifest(layer_count=4, context_tokens_max=512), model_id=MODEL)
+    write_servable(root, base, MODEL)
+    files = {name: FileEntry(2, "0" * 64) for name in ("config.json", "adapter_config.json")}
     for model_id in ADAPTERS:
-        write_servable(data_dir / "servable_models", replace(plain, tensors=tensors, adapter=adapter), model_id)
+        adapter = replace(make_adapter(model_id, base).manifest, files=files)
+        write_servable(root, adapter, model_id)
+        folder = root / model_id.replace("/", "---")
+        (folder / "adapter_config.json").write_text("{}")
+        (folder / "servable.json").write_bytes(manifest_to_json(adapter))
 
 
 def ask(rig: Rig, model_id: str, request_id: str = "", **generation: Any) -> Any:
@@ -64,8 +64,8 @@ async def states_of(rig: Rig) -> dict[str, str]:
 
 
 async def test_a_request_for_an_adapter_runs_in_its_bases_ring_with_it_and_others_without(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
         ready = await rig.load_ready(adapters=ADAPTERS)
 
         for model_id in (MODEL, *ADAPTERS):
@@ -76,8 +76,8 @@ async def test_a_request_for_an_adapter_runs_in_its_bases_ring_with_it_and_other
 
 
 async def test_an_adapter_that_a_client_sets_itself_is_not_believed(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
         await rig.load_ready(adapters=ADAPTERS)
 
         for model_id in (MODEL, "poet"):
@@ -87,8 +87,8 @@ async def test_an_adapter_that_a_client_sets_itself_is_not_believed(tmp_path):
 
 
 async def test_an_adapter_is_as_ready_as_the_base_that_holds_it(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()):
+        write_adapters(rig)
         before = await states_of(rig)
         ready = await rig.load_ready(adapters=["poet"])
         during, status = await states_of(rig), await status_of(rig, "poet")
@@ -104,8 +104,8 @@ async def test_an_adapter_is_as_ready_as_the_base_that_holds_it(tmp_path):
 
 
 async def test_an_adapter_that_nothing_holds_is_refused_with_the_way_to_load_it(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
         unloaded = await refusal_of(ask(rig, "poet"))
         await rig.load_ready(adapters=["ann/pirate"])
         without = await refusal_of(ask(rig, "poet"))
@@ -124,8 +124,8 @@ async def test_an_adapter_that_nothing_holds_is_refused_with_the_way_to_load_it(
 
 
 async def test_a_request_for_an_adapter_wakes_the_idle_base_with_every_adapter_it_had(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
         await rig.load_ready(adapters=ADAPTERS)
         kitchen.report(fellow_link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "idle for a second")
         await rig.until_state("IDLE")
@@ -140,10 +140,10 @@ async def test_a_request_for_an_adapter_wakes_the_idle_base_with_every_adapter_i
 
 async def test_adapters_and_their_base_wait_for_the_same_places(tmp_path):
     """They run in one ring: what one takes, the others cannot have."""
-    write_adapters(tmp_path)
     few = fellow(serve_concurrent=capabilities_pb2.ServeConcurrent(in_flight_max=1))
     few.replies_with = None
     async with running_leader(tmp_path) as rig, joined(rig.address, few):
+        write_adapters(rig)
         await rig.load_ready(adapters=ADAPTERS)
         first = asyncio.create_task(anext(aiter(ask(rig, "poet", request_id="first"))))
         await until(lambda: bool(few.requests), "the first request arrives")
@@ -163,8 +163,8 @@ async def test_adapters_and_their_base_wait_for_the_same_places(tmp_path):
 
 
 async def test_a_reply_with_an_adapter_counts_for_the_adapter_and_for_its_ring(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()):
+        write_adapters(rig)
         await rig.load_ready(adapters=ADAPTERS)
         for model_id in (MODEL, "poet", "poet"):
             _ = [event async for event in ask(rig, model_id)]
@@ -183,8 +183,8 @@ async def test_a_reply_with_an_adapter_counts_for_the_adapter_and_for_its_ring(t
 
 
 async def test_unloading_an_adapter_that_a_base_holds_names_the_base(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
         await rig.load_ready(adapters=["poet"])
 
         held = await refusal_of(rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id="poet")))
@@ -197,8 +197,8 @@ async def test_unloading_an_adapter_that_a_base_holds_names_the_base(tmp_path):
 
 
 async def test_a_machine_gets_the_adapters_it_holds_and_no_others(tmp_path):
-    write_adapters(tmp_path)
     async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
         await rig.load_ready(adapters=["poet"])
         board, fellow_id = rig.leader.board, kitchen.registered.fellow_id
 
