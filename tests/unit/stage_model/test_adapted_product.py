@@ -1,14 +1,12 @@
 """Products with adapters beside them: whatever the path and however rows are mixed, each row gets its own adapter's."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
-from swarm_core.errors import BadRequest
+from swarm_core.errors import BadRequest, CapabilityMissing
 from swarm_core.servable_parts import LORA
 from swarm_core.slices import LayerRange
+from swarm_stage.model.adapted_by_peft import hold_by_peft
 from swarm_stage.model.adapted_linear import AdaptedLinear, AdapterChoice, hold_adapters
 from swarm_stage.model.adapted_product import AdaptedProduct, OneByOneProduct, adapted_product_of
 from swarm_stage.model.adapter_config import AdapterConfig
@@ -208,18 +206,8 @@ def test_neighbours_that_chose_alike_are_one_run(chosen, runs):
 
 
 def test_without_peft_installed_its_path_is_refused_by_name():
-    """In a process of its own, where peft cannot be imported."""
-    program = """
-import sys
-sys.modules["peft"] = None
-from swarm_core.errors import CapabilityMissing
-from swarm_core.slices import LayerRange
-from swarm_stage.model.adapted_by_peft import hold_by_peft
-try:
-    hold_by_peft(None, {}, LayerRange(0, 1, 1), None, frozenset())
-except CapabilityMissing as error:
-    print(error)
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    def find_nothing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
 
-    assert "SWARM_SERVE_LORA" in ran.stdout and "not installed" in ran.stdout
+    with pytest.raises(CapabilityMissing, match=r"SWARM_SERVE_LORA.*not installed.*'peft'"):
+        hold_by_peft(Slice(False, torch.float32), {1: RED}, LAYERS, AdapterChoice({}), frozenset(), find_nothing)

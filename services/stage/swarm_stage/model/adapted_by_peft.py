@@ -1,6 +1,7 @@
 """Adapters computed by peft's own layers, for what only they know and to compare ours with. peft is optional."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -21,12 +22,15 @@ class PeftLinear(AdaptedLinear):
     def __init__(self, layer: Any, choice: AdapterChoice, always: frozenset[int]) -> None:
         super().__init__(layer, choice)
         self._always = always
+        self._active: list[str] = []
 
     def apply_at(self, x: torch.Tensor, place: int) -> torch.Tensor:
         active = [_name(each) for each in sorted(self._always | {place}) if _name(each) in self.base.lora_A]
         if not active:
             return self.base.base_layer(x)
-        self.base.set_adapter(active, inference_mode=True)
+        if active != self._active:
+            self.base.set_adapter(active, inference_mode=True)
+            self._active = active
         return self.base(x)
 
 
@@ -36,13 +40,14 @@ def hold_by_peft(
     layers: LayerRange,
     choice: AdapterChoice,
     always: frozenset[int],
+    import_module: Callable[[str], Any] = import_module,
 ) -> None:
-    """Put peft's layers in place of those that adapters change. adapters: by their places.
+    """Put peft's layers in place of those that adapters change. adapters: by their places. import_module: finds peft.
 
     Raises CapabilityMissing when peft is not installed.
     """
     try:
-        from peft import LoraConfig, inject_adapter_in_model
+        peft = import_module("peft")
     except ImportError as error:
         raise CapabilityMissing(
             f"adapters cannot be computed by peft (SWARM_SERVE_LORA): it is not installed on this fellow ({error})"
@@ -55,8 +60,8 @@ def hold_by_peft(
         if not paths:
             continue
         config = adapter.config
-        inject_adapter_in_model(
-            LoraConfig(
+        peft.inject_adapter_in_model(
+            peft.LoraConfig(
                 r=config.rank,
                 lora_alpha=config.alpha,
                 target_modules=list(paths),
@@ -69,6 +74,7 @@ def hold_by_peft(
             decoder_layers,
             _name(place),
         )
+        del decoder_layers.peft_config  # by which peft would take the next adapter for a mistake
         for path, module in paths.items():
             _fill(decoder_layers.get_submodule(path), _name(place), adapter.parts[module])
         changed |= dict.fromkeys(paths)

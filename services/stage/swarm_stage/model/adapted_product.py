@@ -42,7 +42,7 @@ class AdaptedProduct:
     def _adapted(self, y_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen) -> torch.Tensor:
         for low_rank in self._always:
             low_rank.add_to(y_NO, x_NI)
-        if self._chosen:
+        if chosen is not None and self._chosen:
             for start, stop, place in runs_of(chosen, x_NI.shape[0]):
                 if place in self._chosen:
                     self._chosen[place].add_to(y_NO[start:stop], x_NI[start:stop])
