@@ -133,10 +133,12 @@ def write_servable(root: Path, manifest: Manifest, model_id: str = MODEL) -> Non
     """A servable with the sizes its manifest says; its weights are holes in a file."""
     folder = root / model_id.replace("/", "---")
     (folder / "base").mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text("{}")
+    names = ["config.json", *(["adapter_config.json"] if manifest.adapter else [])]
+    for name in names:
+        (folder / name).write_text("{}")
     with (folder / "base" / "model.safetensors").open("wb") as weights:
         weights.truncate(max(entry.size_bytes for entry in manifest.tensors.values()))
-    entries = {"config.json": FileEntry(2, "0" * 64)}
+    entries = {name: FileEntry(2, "0" * 64) for name in names}
     written = dataclasses.replace(manifest, model_id=model_id, files=entries)
     (folder / "servable.json").write_bytes(manifest_to_json(written))
 

@@ -7,7 +7,7 @@ from typing import Any
 from silentswarm.core.v1 import capabilities_pb2, weights_pb2
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import ModelNotReady, Reason
-from swarm_core.manifest import FileEntry, Manifest, manifest_to_json
+from swarm_core.manifest import Manifest
 from swarm_core.servable_parts import TrainingSplit
 from swarm_leader.domain.records import PlacementState
 
@@ -38,13 +38,9 @@ def write_base(data_dir: Path, **changes: Any) -> Manifest:
 
 
 def write_adapter(data_dir: Path, base: Manifest, model_id: str, **changes: Any) -> None:
-    """An adapter of it in the catalog, with the files an adapter has."""
-    root = data_dir / "servable_models"
+    """An adapter of it in the catalog."""
     made = replace(make_adapter(model_id, base).manifest, **changes)
-    write_servable(root, made, model_id)
-    (root / model_id / "adapter_config.json").write_text("{}")
-    files = {name: FileEntry(2, "0" * 64) for name in ("config.json", "adapter_config.json")}
-    (root / model_id / "servable.json").write_bytes(manifest_to_json(replace(made, files=files)))
+    write_servable(data_dir / "servable_models", made, model_id)
 
 
 def write_stranger(data_dir: Path, base: Manifest) -> None:
