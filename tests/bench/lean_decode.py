@@ -18,7 +18,7 @@ import torch
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import Holding
-from swarm_stage.model.lean_slice import LeanSlice
+from swarm_stage.model.lean.slice import LeanSlice
 
 from tests.models import load_reference, read_config, split_tensors
 

@@ -20,7 +20,7 @@ from swarm_leader.catalog.checkpoint import read_checkpoint
 from swarm_leader.catalog.disk import DiskCatalog, find_file, read_range
 from swarm_leader.catalog.importer import Hub, Importer
 from swarm_leader.catalog.read_source import read_source
-from swarm_stage.model.adapter_config import read_adapter_config
+from swarm_stage.model.adapters.config import read_adapter_config
 
 from tests.integration.catalog.checkpoints import llama_tensors, names_in, nobody_listens, write_checkpoint
 from tests.integration.catalog.hub_stub import COMMIT, serve_hub

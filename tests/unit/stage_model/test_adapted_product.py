@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from swarm_core.errors import BadRequest, CapabilityMissing
 from swarm_core.servable_parts import LORA
 from swarm_core.slices import LayerRange
-from swarm_stage.model.adapted_by_peft import hold_by_peft
-from swarm_stage.model.adapted_linear import AdaptedLinear, AdapterChoice, hold_adapters
-from swarm_stage.model.adapted_product import AdaptedProduct, OneByOneProduct, adapted_product_of
-from swarm_stage.model.adapter_config import AdapterConfig
-from swarm_stage.model.adapters import PATHS, Adapter, LowRank
-from swarm_stage.model.low_rank import runs_of
-from swarm_stage.model.product import DenseProduct
+from swarm_stage.model.adapters.adapted_linear import AdaptedLinear, hold_adapters
+from swarm_stage.model.adapters.adapter import PATHS, Adapter, LowRank
+from swarm_stage.model.adapters.by_peft import hold_by_peft
+from swarm_stage.model.adapters.choice import AdapterChoice, runs_of
+from swarm_stage.model.adapters.config import AdapterConfig
+from swarm_stage.model.products.adapted_product import AdaptedProduct, OneByOneProduct, adapted_product_of
+from swarm_stage.model.products.product import DenseProduct
 from torch import nn
 
 INPUTS, OUTPUTS = 32, (48, 16, 16)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from swarm_core.errors import BadRequest
-from swarm_stage.model.lean_slice import LeanSlice
-from swarm_stage.model.product import DenseProduct
+from swarm_stage.model.lean.slice import LeanSlice
+from swarm_stage.model.products.product import DenseProduct
 
 from tests.lora import adapter_source, make_adapter, merged_reference, peft_reference
 from tests.models import make_tiny_model, reference_run

@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from swarm_core.errors import CapabilityMissing, ServableCorrupt
 from swarm_core.servable_parts import DORA, LORA, LORA_RANK_MAX
-from swarm_stage.model.adapter_config import adapter_config, read_adapter_config
+from swarm_stage.model.adapters.config import adapter_config, read_adapter_config
 
 from tests.models import load_reference, make_tiny_model
 

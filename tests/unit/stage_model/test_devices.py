@@ -14,7 +14,7 @@ from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.devices import spread_over
 from swarm_stage.model.holding import DeviceLayers, Holding
-from swarm_stage.model.lean_slice import LeanSlice
+from swarm_stage.model.lean.slice import LeanSlice
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve import build as serve_build
 from swarm_stage.serve.rooms import rooms_of

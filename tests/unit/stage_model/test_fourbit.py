@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 from swarm_core.errors import BadRequest
 from swarm_core.slices import LayerRange
 from swarm_stage.engine.budget import WORKING_BYTES
-from swarm_stage.model.adapted_product import AdaptedProduct, OneByOneProduct
 from swarm_stage.model.build_slice import build_slice
-from swarm_stage.model.fourbit_float32 import SPARE_BYTES, Float32Rows, choose_float32_rows, is_float32_measured
-from swarm_stage.model.fourbit_path import FourbitPath, PathedWeight, choose_path
-from swarm_stage.model.fourbit_rows import RowSplits, asked_row_splits, choose_row_splits
+from swarm_stage.model.fourbit.float32 import SPARE_BYTES, Float32Rows, choose_float32_rows, is_float32_measured
+from swarm_stage.model.fourbit.path import FourbitPath, PathedWeight, choose_path
+from swarm_stage.model.fourbit.rows import RowSplits, asked_row_splits, choose_row_splits
 from swarm_stage.model.holding import DeviceLayers, Holding
-from swarm_stage.model.nf4 import quantize_nf4
-from swarm_stage.model.product_of import product_of
-from swarm_stage.model.quantized_linear import Nf4Linear
-from swarm_stage.model.quantized_weight import QuantizedProduct, QuantizedWeight
+from swarm_stage.model.products.adapted_product import AdaptedProduct, OneByOneProduct
+from swarm_stage.model.products.product_of import product_of
+from swarm_stage.model.products.quantized_product import QuantizedProduct
+from swarm_stage.model.quantized.nf4 import quantize_nf4
+from swarm_stage.model.quantized.quantized_linear import Nf4Linear
+from swarm_stage.model.quantized.quantized_weight import QuantizedWeight
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.fourbit import choose_fourbit_paths, describe, measure_rows
 from torch import nn

@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
-from swarm_stage.model.half import HalfEmbedding, HalfLinear, HalfMultiplier, Upcast, hold_half
 from swarm_stage.model.holding import DeviceLayers, Holding
-from swarm_stage.model.lean_slice import LeanSlice
-from swarm_stage.model.product import DenseProduct
+from swarm_stage.model.lean.slice import LeanSlice
+from swarm_stage.model.products.half import HalfEmbedding, HalfLinear, HalfMultiplier, Upcast, hold_half
+from swarm_stage.model.products.product import DenseProduct
 from swarm_stage.model.slice_model import SliceModel
 from torch import nn
 

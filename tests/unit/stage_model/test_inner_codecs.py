@@ -10,7 +10,7 @@ from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import Holding
 from swarm_stage.model.inner_codecs import InnerBoundary
-from swarm_stage.model.lean_slice import LeanSlice
+from swarm_stage.model.lean.slice import LeanSlice
 from swarm_stage.model.slice_model import SliceModel
 from swarm_wire.codecs import CODECS, SCALE_MIN, decode, encode
 

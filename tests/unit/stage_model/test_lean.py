@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from swarm_stage.model.lean_cache import LeanCache
-from swarm_stage.model.lean_slice import LeanSlice
+from swarm_stage.model.lean.cache import LeanCache
+from swarm_stage.model.lean.slice import LeanSlice
 
 from tests.models import VOCABULARY, make_tiny_model
 from tests.unit.stage_model.slices import build_slices, run_greedy

@@ -4,7 +4,7 @@ import pytest
 import swarm_core.families
 import torch
 from swarm_stage.model.families import MODEL_TYPES
-from swarm_stage.model.lean_slice import LeanSlice
+from swarm_stage.model.lean.slice import LeanSlice
 from transformers import CONFIG_MAPPING
 
 from tests.models import FAMILIES, SLIDING, VOCABULARY, load_reference, make_tiny_model, reference_run

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from swarm_stage.model.blas import Multiplier, is_numpy_faster
-from swarm_stage.model.product import DenseProduct
+from swarm_stage.model.products.blas import Multiplier, is_numpy_faster
+from swarm_stage.model.products.product import DenseProduct
 
 
 def numbers(*shape: int) -> torch.Tensor:

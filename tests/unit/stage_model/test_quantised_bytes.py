@@ -9,9 +9,9 @@ from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.devices import spread_over
 from swarm_stage.model.holding import Holding
-from swarm_stage.model.nf4 import quantize_nf4
-from swarm_stage.model.quantize import quantizer_of
-from swarm_stage.model.quantized_weight import chunk_elements, quantized_weight_of
+from swarm_stage.model.quantized.nf4 import quantize_nf4
+from swarm_stage.model.quantized.quantize import quantizer_of
+from swarm_stage.model.quantized.quantized_weight import chunk_elements, quantized_weight_of
 from swarm_stage.model.skeleton import empty_decoder
 from swarm_stage.model.slice_config import slice_config
 from swarm_stage.model.weights import fill_parameters

@@ -6,14 +6,14 @@ import bitsandbytes
 import pytest
 import torch
 import torch.nn.functional as F
-from swarm_stage.model.int4 import quantize_int4, unpacked_int4
-from swarm_stage.model.int4_trial import why_not_int4
-from swarm_stage.model.int8 import quantize_int8
-from swarm_stage.model.nf4 import quantize_nf4
-from swarm_stage.model.product_of import product_of
-from swarm_stage.model.quantize import LinearPlace
-from swarm_stage.model.quantized_linear import Int8Linear, Nf4Linear
-from swarm_stage.model.tiles import TILE_ELEMENTS, tile_rows
+from swarm_stage.model.products.product_of import product_of
+from swarm_stage.model.quantized.int4 import quantize_int4, unpacked_int4
+from swarm_stage.model.quantized.int4_trial import why_not_int4
+from swarm_stage.model.quantized.int8 import quantize_int8
+from swarm_stage.model.quantized.nf4 import quantize_nf4
+from swarm_stage.model.quantized.quantize import LinearPlace
+from swarm_stage.model.quantized.quantized_linear import Int8Linear, Nf4Linear
+from swarm_stage.model.quantized.tiles import TILE_ELEMENTS, tile_rows
 from torch import nn
 
 CPU = torch.device("cpu")

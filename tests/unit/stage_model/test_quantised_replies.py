@@ -3,7 +3,7 @@
 import pytest
 import torch
 from swarm_core.quantization import INT4_FAST, INT8, NF4, QUANTIZED
-from swarm_stage.model.lean_slice import LeanSlice
+from swarm_stage.model.lean.slice import LeanSlice
 from swarm_stage.model.slice_model import SliceModel
 
 from tests.models import VOCABULARY, make_tiny_model, reference_run

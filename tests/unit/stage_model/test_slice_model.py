@@ -12,7 +12,7 @@ from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.families import check_servable, context_tokens_max
 from swarm_stage.model.holding import Holding
-from swarm_stage.model.lean_cache import LeanCache
+from swarm_stage.model.lean.cache import LeanCache
 
 from tests.models import even_ranges, make_tiny_model, read_config, split_tensors
 from tests.unit.stage_model.slices import build_slices, run_greedy
@@ -196,7 +196,7 @@ import torch
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import Holding
-from swarm_stage.model.lean_cache import LeanCache
+from swarm_stage.model.lean.cache import LeanCache
 torch.set_num_threads(1)
 def resident_bytes(which):
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()

@@ -11,15 +11,15 @@ from swarm_core.slices import LayerRange
 from torch import nn
 from transformers import PreTrainedModel
 
-from swarm_stage.model.adapted_linear import hold_adapters
-from swarm_stage.model.adapters import merge_of, read_adapters
+from swarm_stage.model.adapters.adapted_linear import hold_adapters
+from swarm_stage.model.adapters.adapter import merge_of, read_adapters
 from swarm_stage.model.devices import Spread, spread_over
 from swarm_stage.model.families import check_servable, context_tokens_max
-from swarm_stage.model.half import hold_half
 from swarm_stage.model.holding import AdapterSource, Holding
 from swarm_stage.model.inner_codecs import put_inner_codecs
-from swarm_stage.model.lean_slice import LeanSlice, is_lean
-from swarm_stage.model.quantize import LinearPlace, quantizer_of
+from swarm_stage.model.lean.slice import LeanSlice, is_lean
+from swarm_stage.model.products.half import hold_half
+from swarm_stage.model.quantized.quantize import LinearPlace, quantizer_of
 from swarm_stage.model.skeleton import empty_decoder, fill_computed_buffers
 from swarm_stage.model.slice_config import slice_config, whole_config
 from swarm_stage.model.slice_model import SliceModel

@@ -14,11 +14,11 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from swarm_stage.model.adapted_linear import BASE, AdapterChoice
+from swarm_stage.model.adapters.choice import BASE, AdapterChoice
 from swarm_stage.model.carrier import Carrier
 from swarm_stage.model.devices import Spread
 from swarm_stage.model.kv_cache import KvCache, SessionCache
-from swarm_stage.model.quantized_weight import Change, replace_held
+from swarm_stage.model.quantized.quantized_weight import Change, replace_held
 
 
 class SliceModel:

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from swarm_stage.model.devices import Spread
-from swarm_stage.model.quantize import Quantize
+from swarm_stage.model.quantized.quantize import Quantize
 from swarm_stage.model.weight_memory import empty_weight
 
 TENSOR_KEY = "tensor"

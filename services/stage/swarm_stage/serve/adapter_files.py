@@ -6,7 +6,7 @@ from silentswarm.core.v1 import weights_pb2
 from silentswarm.stage.v1 import stage_pb2 as stage_rpc
 from swarm_core.errors import BadRequest
 
-from swarm_stage.model.adapters import ALWAYS, CHOSEN, MERGED
+from swarm_stage.model.adapters.adapter import ALWAYS, CHOSEN, MERGED
 from swarm_stage.model.holding import AdapterSource
 
 _USES = {

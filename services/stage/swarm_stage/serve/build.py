@@ -15,10 +15,10 @@ from swarm_core.quantization import NONE
 from swarm_core.slices import LayerRange
 
 from swarm_stage.engine.budget import stage_kv_tokens
-from swarm_stage.model.blas import limit_threads
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import DeviceLayers, Holding
 from swarm_stage.model.kv_cache import SessionCache
+from swarm_stage.model.products.blas import limit_threads
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.adapter_files import adapters_of
 from swarm_stage.serve.boundaries import inner_codecs_of

@@ -1,6 +1,6 @@
 """Times the 4-bit products of a loaded slice, on each of its devices, and lets them go the fastest way found.
 
-What is decided from the times is model/fourbit_path.py's.
+What is decided from the times is model/fourbit/path.py's.
 """
 
 import time
@@ -11,11 +11,11 @@ import torch
 from swarm_core.quantization import NF4
 
 from swarm_stage.engine.budget import WORKING_BYTES
-from swarm_stage.model.fourbit_float32 import has_piece_room, is_float32_measured
-from swarm_stage.model.fourbit_path import FourbitPath, PathedWeight, choose_path
-from swarm_stage.model.fourbit_rows import ROWS_MAX, asked_row_splits
+from swarm_stage.model.fourbit.float32 import has_piece_room, is_float32_measured
+from swarm_stage.model.fourbit.path import FourbitPath, PathedWeight, choose_path
+from swarm_stage.model.fourbit.rows import ROWS_MAX, asked_row_splits
 from swarm_stage.model.holding import Holding
-from swarm_stage.model.quantized_weight import QuantizedWeight
+from swarm_stage.model.quantized.quantized_weight import QuantizedWeight
 from swarm_stage.model.slice_model import SliceModel
 from swarm_stage.serve.rooms import free_bytes, memory_of
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from swarm_core.errors import BadRequest
 
-from swarm_stage.model.fourbit_rows import AUTO, OFF, ROWS_MAX, SAVES_AT_LEAST
+from swarm_stage.model.fourbit.rows import AUTO, OFF, ROWS_MAX, SAVES_AT_LEAST
 
 SPARE_BYTES = 300 * 2**20  # beside twice the buffer: a card's free memory lies in pieces
 

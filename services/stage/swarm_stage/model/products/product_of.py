@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from swarm_stage.model.half import multiplier_of
-from swarm_stage.model.product import DenseProduct, Product
-from swarm_stage.model.quantized_weight import QuantizedProduct, quantized_weight_of
+from swarm_stage.model.products.half import multiplier_of
+from swarm_stage.model.products.product import DenseProduct, Product
+from swarm_stage.model.products.quantized_product import QuantizedProduct
+from swarm_stage.model.quantized.quantized_weight import quantized_weight_of
 
 # Linear layers that share their input -> one product of them, outputs side by side.
 ProductOf = Callable[[Sequence[nn.Module]], Product]

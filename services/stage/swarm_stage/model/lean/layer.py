@@ -10,11 +10,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from swarm_stage.model.adapted_product import AdaptedProduct, OneByOneProduct, adapted_product_of
+from swarm_stage.model.adapters.choice import Chosen
 from swarm_stage.model.inner_codecs import BEHIND, InnerBoundary
-from swarm_stage.model.product import Chosen
-from swarm_stage.model.product_of import ProductOf
-from swarm_stage.model.quantized_weight import Change, QuantizedProduct
+from swarm_stage.model.products.adapted_product import AdaptedProduct, OneByOneProduct, adapted_product_of
+from swarm_stage.model.products.product_of import ProductOf
+from swarm_stage.model.products.quantized_product import QuantizedProduct
+from swarm_stage.model.quantized.quantized_weight import Change
 
 
 class LeanLayer:

@@ -12,7 +12,7 @@ from swarm_core.quantization import int4_group
 from torch import nn
 from torchao.quantization.utils import groupwise_affine_dequantize_tensor, groupwise_affine_quantize_tensor
 
-from swarm_stage.model.quantized_weight import QuantizedWeight, chunk_elements
+from swarm_stage.model.quantized.quantized_weight import QuantizedWeight, chunk_elements
 
 DTYPE = torch.bfloat16
 _TILE_OUTPUTS = 64  # kernels pack at most so many outputs together; whole tiles can follow each other

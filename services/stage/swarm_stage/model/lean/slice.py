@@ -1,6 +1,6 @@
 """A Llama-like slice run by our own short chain of products: alone or several sessions at once. No wire, no admission.
 
-Shapes as in lean_layer, with B sessions, T positions and V vocabulary.
+Shapes as in layer.py, with B sessions, T positions and V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from swarm_core.slices import LayerRange
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from swarm_stage.model.adapted_linear import BASE, AdapterChoice
+from swarm_stage.model.adapters.choice import BASE, AdapterChoice
 from swarm_stage.model.devices import Spread
-from swarm_stage.model.half import multiplier_of
 from swarm_stage.model.kv_cache import SessionCache
-from swarm_stage.model.lean_cache import LeanCache, SpreadCache
-from swarm_stage.model.lean_layer import LeanLayer
-from swarm_stage.model.lean_part import LeanPart
-from swarm_stage.model.product import Times, side_by_side
-from swarm_stage.model.quantized_weight import Change
+from swarm_stage.model.lean.cache import LeanCache, SpreadCache
+from swarm_stage.model.lean.layer import LeanLayer
+from swarm_stage.model.lean.part import LeanPart
+from swarm_stage.model.products.half import multiplier_of
+from swarm_stage.model.products.product import Times, side_by_side
+from swarm_stage.model.quantized.quantized_weight import Change
 from swarm_stage.model.slice_model import SliceModel
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from swarm_core.errors import BadRequest
 from torch import nn
 
-from swarm_stage.model.blas import Multiplier
-from swarm_stage.model.product import MultiplierOf
+from swarm_stage.model.products.blas import Multiplier
+from swarm_stage.model.products.product import MultiplierOf
 
 # Bytes of a weight cast at once. A head of 250,000 tokens would else be cast to 2.5 GB on cards that have 4; the KV
 # budget keeps 300 MiB for what a forward passes on (engine/budget.py).

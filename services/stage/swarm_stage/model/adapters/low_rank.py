@@ -4,13 +4,8 @@ Shapes: N rows, I inputs, R ranks of all layers, O outputs of all layers.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
-
-from swarm_stage.model.product import Chosen
-
-Run = tuple[int, int, int]  # rows from, to (half open), and the adapter they chose
 
 
 class LowRankSum:
@@ -40,17 +35,3 @@ class LowRankSum:
                 part_NO.addmm_(part_NR, b_RO)
             else:
                 part_NO.copy_(torch.addmm(part_NO.to(self._dtype), part_NR, b_RO))
-
-
-def runs_of(chosen: Chosen, rows: int) -> Sequence[Run]:
-    """Neighbouring rows with the same adapter, as few runs as there are changes."""
-    if chosen is None:
-        return ((0, rows, 0),)
-    assert len(chosen) == rows, (len(chosen), rows)
-    return _runs_of(tuple(chosen))
-
-
-@lru_cache(maxsize=256)  # asked by every product of a step
-def _runs_of(chosen: tuple[int, ...]) -> tuple[Run, ...]:
-    starts = [row for row, place in enumerate(chosen) if not row or place != chosen[row - 1]]
-    return tuple((start, stop, chosen[start]) for start, stop in zip(starts, [*starts[1:], len(chosen)], strict=True))

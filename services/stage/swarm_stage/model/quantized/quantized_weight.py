@@ -10,8 +10,6 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from swarm_stage.model.product import Chosen
-
 
 def chunk_elements(device: torch.device) -> int:
     """Weights to quantise at once.
@@ -38,33 +36,6 @@ class QuantizedWeight(ABC):
 
 # A weight -> what is held in its place; the same numbers.
 Change = Callable[[QuantizedWeight], QuantizedWeight]
-
-
-class QuantizedProduct:
-    """Linear layers that share their input, as one product of quantised weights, or as few as their bytes allow."""
-
-    def __init__(self, weights: Sequence[QuantizedWeight], biases: Sequence[torch.Tensor | None]) -> None:
-        """biases: one a weight, all or none."""
-        first, *others = weights
-        joined = first.joined(others) if others else first
-        self._weights = [joined] if joined is not None else list(weights)
-        given = [bias for bias in biases if bias is not None]
-        self._bias_O = torch.cat(given) if given else None
-
-    def __call__(self, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
-        """[N, O]."""
-        if len(self._weights) == 1:
-            return self._weights[0].product(x_NI, self._bias_O)
-        y_NO = torch.cat([weight.product(x_NI) for weight in self._weights], dim=-1)
-        return y_NO if self._bias_O is None else y_NO.add_(self._bias_O)
-
-    def added_to(self, base_NO: torch.Tensor, x_NI: torch.Tensor, chosen: Chosen = None) -> torch.Tensor:
-        """base + what x gives, [N, O]."""
-        return self(x_NI).add_(base_NO)
-
-    def replace_quantized(self, change: Change) -> None:
-        """Hold what `change` makes of each weight instead."""
-        self._weights = [change(weight) for weight in self._weights]
 
 
 def replace_held(module: nn.Module, change: Change) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from swarm_stage.model.lean_layer import LeanLayer
+from swarm_stage.model.lean.layer import LeanLayer
 
 
 class LeanPart:

@@ -8,11 +8,9 @@ from typing import Protocol
 
 import torch
 
-from swarm_stage.model.blas import Multiplier
+from swarm_stage.model.adapters.choice import Chosen
+from swarm_stage.model.products.blas import Multiplier
 from swarm_stage.model.weight_memory import empty_weight
-
-# An adapter a row, as its session chose: 0 is the base, else the place in the stage's order, from 1. None: all base.
-Chosen = Sequence[int] | None
 
 
 class Times(Protocol):

@@ -42,7 +42,9 @@ def quantizer_of(method: str, dtype: torch.dtype, linears: Sequence[LinearPlace]
     if method not in METHODS:
         raise CapabilityMissing(f"quantization {method[:40]!r} does not exist; one of: {', '.join(METHODS)}")
     if method == INT4_FAST:
-        from swarm_stage.model.int4_trial import why_not_int4  # torchao is optional, and takes a second to import
+        from swarm_stage.model.quantized.int4_trial import (
+            why_not_int4,  # torchao is optional, and takes a second to import
+        )
 
         why_not = why_not_int4(linears)
         if why_not is None:
@@ -54,9 +56,9 @@ def quantizer_of(method: str, dtype: torch.dtype, linears: Sequence[LinearPlace]
 
 def _by_bitsandbytes(method: str, dtype: torch.dtype) -> Quantize:
     try:
-        from swarm_stage.model.int8 import quantize_int8
-        from swarm_stage.model.nf4 import quantize_nf4
-        from swarm_stage.model.quantized_linear import Int8Linear, Nf4Linear
+        from swarm_stage.model.quantized.int8 import quantize_int8
+        from swarm_stage.model.quantized.nf4 import quantize_nf4
+        from swarm_stage.model.quantized.quantized_linear import Int8Linear, Nf4Linear
     except ImportError as error:
         raise CapabilityMissing(f"{method} needs bitsandbytes, which cannot be imported: {error}") from error
 
@@ -74,7 +76,7 @@ def _by_bitsandbytes(method: str, dtype: torch.dtype) -> Quantize:
 
 
 def _int4(name: str, linear: nn.Linear, stored_OI: torch.Tensor, device: torch.device) -> nn.Module:
-    from swarm_stage.model.int4 import Int4Linear, quantize_int4
+    from swarm_stage.model.quantized.int4 import Int4Linear, quantize_int4
 
     held = quantize_int4(stored_OI, device)
     _refuse_too_large(name, held.scales_and_zeros, f"bfloat16, which {INT4_FAST} is made from")

@@ -10,8 +10,9 @@ from swarm_core.servable_parts import DORA
 from swarm_core.slices import LayerRange
 from torch import nn
 
-from swarm_stage.model.adapted_linear import AdaptedLinear, AdapterChoice, replace_module
-from swarm_stage.model.adapters import Adapter, module_in_slice
+from swarm_stage.model.adapters.adapted_linear import AdaptedLinear, replace_module
+from swarm_stage.model.adapters.adapter import Adapter, module_in_slice
+from swarm_stage.model.adapters.choice import AdapterChoice
 
 _LAYERS = "model.layers."
 

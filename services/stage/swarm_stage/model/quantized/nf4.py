@@ -9,9 +9,9 @@ from typing import Self
 import torch
 from swarm_core.quantization import BLOCK
 
-from swarm_stage.model.bitsandbytes_offline import bitsandbytes  # noqa: F401 - registers torch.ops.bitsandbytes
-from swarm_stage.model.quantized_weight import QuantizedWeight, chunk_elements
-from swarm_stage.model.tiles import multiply_by_tiles, tile_rows
+from swarm_stage.model.quantized.bitsandbytes_offline import bitsandbytes  # noqa: F401 - registers torch.ops.bitsandbytes
+from swarm_stage.model.quantized.quantized_weight import QuantizedWeight, chunk_elements
+from swarm_stage.model.quantized.tiles import multiply_by_tiles, tile_rows
 from swarm_stage.model.weight_memory import empty_weight
 
 _TYPE = "nf4"

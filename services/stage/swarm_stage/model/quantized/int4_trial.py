@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from swarm_core.quantization import int4_group
 
-from swarm_stage.model.quantize import LinearPlace
+from swarm_stage.model.quantized.quantize import LinearPlace
 
 _OUTPUTS, _INPUTS, _ROWS = 64, 256, 3  # of the product tried
 _ERROR_MAX = 0.02  # of the largest number of a product in bfloat16; 0.003 is usual
@@ -33,7 +33,7 @@ def why_not_int4(linears: Sequence[LinearPlace]) -> str | None:
 def _try_on(device: torch.device) -> str | None:
     """A product of known numbers on the device against the same at full precision."""
     try:
-        from swarm_stage.model.int4 import quantize_int4, unpacked_int4
+        from swarm_stage.model.quantized.int4 import quantize_int4, unpacked_int4
 
         draw = torch.Generator().manual_seed(0)
         weight_OI = torch.randn(_OUTPUTS, _INPUTS, generator=draw)

@@ -1,6 +1,6 @@
 """Linear layers with adapters beside their weights, in place of the bare ones. Reads no file; knows no cache.
 
-transformers' own forward runs them as modules, one session at a time; adapted_product.py makes products of them.
+transformers' own forward runs them as modules, one session at a time; products/ makes products of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,39 +8,12 @@ from itertools import chain
 from typing import Any
 
 import torch
-from swarm_core.errors import BadRequest
 from swarm_core.slices import LayerRange
 from torch import nn
 
-from swarm_stage.model.adapters import ALWAYS, CHOSEN, LEAN16, MERGED, PEFT, Adapter, LowRank, module_in_slice
-from swarm_stage.model.low_rank import LowRankSum
-
-BASE = 0  # the place of no adapter
-
-
-class AdapterChoice:
-    """Which adapters sessions of a slice may choose, by their places in the stage's order, from 1.
-
-    place: the one that modules run with now; set before each run of transformers' own forward.
-    """
-
-    def __init__(self, places: Mapping[str, int]) -> None:
-        """places: by the adapters' ids; BASE where one takes effect in every session anyway."""
-        self._places = dict(places)
-        self.place = BASE
-
-    @property
-    def choices(self) -> Mapping[str, int]:
-        """What can be chosen beside the base: places by ids."""
-        return {model_id: place for model_id, place in self._places.items() if place != BASE}
-
-    def place_of(self, model_id: str) -> int:
-        """Where an adapter stands; no id is the base. Raises BadRequest for one the stage does not hold."""
-        if not model_id:
-            return BASE
-        if model_id not in self._places:
-            raise BadRequest(f"this stage holds no adapter {model_id[:200]!r}", field="adapter")
-        return self._places[model_id]
+from swarm_stage.model.adapters.adapter import ALWAYS, CHOSEN, LEAN16, MERGED, PEFT, Adapter, LowRank, module_in_slice
+from swarm_stage.model.adapters.choice import BASE, AdapterChoice
+from swarm_stage.model.adapters.low_rank import LowRankSum
 
 
 class AdaptedLinear(nn.Module):
@@ -113,7 +86,7 @@ def hold_adapters(
 ) -> AdapterChoice | None:
     """Put the unmerged adapters beside the layers they change; None when there is no adapter at all.
 
-    model: a slice with its weights, each on its device. lora: how they are computed, one of adapters.PATHS. dtype: what
+    model: a slice with its weights, each on its device. lora: how they are computed, one of adapter.PATHS. dtype: what
     the slice computes in.
     Raises CapabilityMissing when that is by peft and peft is not installed.
     """
@@ -125,7 +98,7 @@ def hold_adapters(
     held = {places[adapter.model_id]: adapter for adapter in adapters if adapter.use != MERGED}
     always = frozenset(place for place, adapter in held.items() if adapter.use == ALWAYS)
     if lora == PEFT and held:
-        from swarm_stage.model.adapted_by_peft import hold_by_peft  # peft is optional, and takes a second to import
+        from swarm_stage.model.adapters.by_peft import hold_by_peft  # peft is optional, and takes a second to import
 
         hold_by_peft(model, held, layers, choice, always)
         return choice

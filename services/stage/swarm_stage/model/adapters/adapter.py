@@ -3,7 +3,7 @@
 Shapes: R rank, I inputs, O outputs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from swarm_core.slices import LayerRange, layer_of
 from torch import nn
 from transformers import PreTrainedModel
 
-from swarm_stage.model.adapter_config import AdapterConfig, read_adapter_config
+from swarm_stage.model.adapters.config import AdapterConfig, read_adapter_config
 from swarm_stage.model.holding import AdapterSource
-from swarm_stage.model.weights import read_tensor
+from swarm_stage.model.weights import Amend, read_tensor
 
 ADAPTERS_MAX = 32  # of one stage; the fellow declares as many (capability serve_adapters)
 CHOSEN, ALWAYS, MERGED = "chosen", "always", "merged"
@@ -25,8 +25,6 @@ PATHS = (LEAN, LEAN16, PEFT)
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 # What a variant has beside A and B.
 _MORE = {LORA: (), DORA: (".lora_magnitude_vector",)}
-
-Amend = Callable[[str, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -156,13 +154,8 @@ def _read_part(
             raise ServableCorrupt(f"tensor {name} is missing from the adapter", tensor=name)
     rank = config.rank_of(module)
     shapes = [(rank, linear.in_features), (linear.out_features, rank), (linear.out_features,)]
-    a_RI, b_OR, *more = [_read(name, files[name], shape) for name, shape in zip(names, shapes, strict=False)]
+    a_RI, b_OR, *more = [
+        read_tensor(name, files[name], shape, torch.float32, torch.device("cpu"))
+        for name, shape in zip(names, shapes, strict=False)
+    ]
     return LowRank(a_RI, b_OR, config.scale_of(module), more[0] if more else None)
-
-
-def _read(name: str, path: str | Path, shape: tuple[int, ...]) -> torch.Tensor:
-    """One tensor in float32. Raises ServableCorrupt naming it."""
-    tensor = read_tensor(name, path, shape, torch.float32, torch.device("cpu"))
-    if not tensor.isfinite().all():
-        raise ServableCorrupt(f"tensor {name} holds numbers that are not finite", tensor=name)
-    return tensor

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from swarm_stage.model.adapted_linear import AdaptedLinear, LeanLinear, low_rank_sums
-from swarm_stage.model.low_rank import runs_of
-from swarm_stage.model.product import Chosen, Product
-from swarm_stage.model.product_of import product_of
-from swarm_stage.model.quantized_weight import Change, QuantizedProduct, replace_held
+from swarm_stage.model.adapters.adapted_linear import AdaptedLinear, LeanLinear, low_rank_sums
+from swarm_stage.model.adapters.choice import Chosen, runs_of
+from swarm_stage.model.products.product import Product
+from swarm_stage.model.products.product_of import product_of
+from swarm_stage.model.products.quantized_product import QuantizedProduct
+from swarm_stage.model.quantized.quantized_weight import Change, replace_held
 
 
 class AdaptedProduct:

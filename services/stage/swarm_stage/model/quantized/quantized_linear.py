@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from swarm_stage.model.bitsandbytes_offline import bitsandbytes
-from swarm_stage.model.int8 import THRESHOLD, Int8Weight
-from swarm_stage.model.nf4 import BLOCK, Nf4Weight
-from swarm_stage.model.quantized_weight import QuantizedWeight
+from swarm_stage.model.quantized.bitsandbytes_offline import bitsandbytes
+from swarm_stage.model.quantized.int8 import THRESHOLD, Int8Weight
+from swarm_stage.model.quantized.nf4 import BLOCK, Nf4Weight
+from swarm_stage.model.quantized.quantized_weight import QuantizedWeight
 
 
 class Nf4Linear(bitsandbytes.nn.Linear4bit):

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import torch
 
-from swarm_stage.model.fourbit_float32 import Float32Rows, choose_float32_rows
-from swarm_stage.model.fourbit_rows import RowSplits, choose_row_splits
-from swarm_stage.model.quantized_weight import QuantizedWeight
+from swarm_stage.model.fourbit.float32 import Float32Rows, choose_float32_rows
+from swarm_stage.model.fourbit.rows import RowSplits, choose_row_splits
+from swarm_stage.model.quantized.quantized_weight import QuantizedWeight
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""LoRA adapters: read from their files, beside the linear layers they change, or merged into them."""

@@ -1,0 +1,1 @@
+"""Llama-like slices by our own short chain of products."""

@@ -1,0 +1,1 @@
+"""Matrix products of few rows, however the weights are held."""
