@@ -1,6 +1,7 @@
 """Brings a checkpoint into the catalog: finds out what the source is, fetches or converts it, publishes it whole.
 
-The same source under the same id is harmless; another source replaces the servable unless it is loaded.
+The same source under the same id is harmless; another source replaces the servable unless it is loaded, or is of
+another kind (an adapter, a whole model).
 """
 
 import asyncio
@@ -92,8 +93,8 @@ class Importer:
         base_model_id: what a LoRA adapter is for; empty is what it says itself. by_reference: of a hub id: read the
         weights once, keep none.
         on_progress: called on this event loop, at most about every 0.3 s. Cancelling leaves nothing behind.
-        Raises BadRequest, PermissionDenied (the path), ServableCorrupt, Conflict (running already, or loaded),
-        Overloaded, DiskFull, Unavailable (the hub), LoadFailed (a step broke).
+        Raises BadRequest, PermissionDenied (the path), ServableCorrupt, Conflict (running already, loaded, of another
+        kind), Overloaded, DiskFull, Unavailable (the hub), LoadFailed (a step broke).
         """
         kind, path = await asyncio.to_thread(_kind_of, source, self._roots, is_local)
         if by_reference and kind != "hub":
@@ -178,6 +179,7 @@ class _Import:
         origin = origin or {"fingerprint": found.fingerprint}
         if (existing := await self._existing(origin)) is not None:
             return existing
+        await self._check_kind(isinstance(found, Adapter))
         servable = self.workplace / "servable"
         created_s = int(self.clock.unix_s())
         manifest = await self.in_thread(
@@ -231,6 +233,7 @@ class _Import:
             return existing
         if not self.by_reference:
             return await self._from_folder(folder, repo, origin)
+        await self._check_kind(is_adapter=False)
         servable, created_s = self.workplace / "servable", int(self.clock.unix_s())
         place = HubOrigin(repo, said["commit"], said["endpoint"])
         manifest = await self.in_thread(
@@ -263,6 +266,21 @@ class _Import:
             return read_servable(self.target, self.model_id).manifest
         except (SwarmError, OSError):
             return None
+
+    async def _check_kind(self, is_adapter: bool) -> None:
+        """An import replaces like with like: an adapter named as its base would take the base's weights away.
+
+        Raises Conflict.
+        """
+        known = await self.in_thread(lambda stop: self._known())
+        if known is None or (known.adapter is not None) == is_adapter:
+            return
+        kinds = ("a whole model", "an adapter")
+        raise Conflict(
+            f"{self.model_id} is {kinds[not is_adapter]} in the catalog, and this source is {kinds[is_adapter]}; give "
+            "the import another model id",
+            model_id=self.model_id,
+        )
 
     def _check_free(self) -> None:
         if self.is_loaded(self.model_id):
