@@ -6,15 +6,21 @@ Shapes: N rows, I inputs, O outputs.
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from swarm_core.quantization import BLOCK
 
-from swarm_stage.model.quantized.bitsandbytes_offline import bitsandbytes  # noqa: F401 - registers torch.ops.bitsandbytes
+from swarm_stage.model.quantized.bitsandbytes_offline import bitsandbytes
 from swarm_stage.model.quantized.quantized_weight import QuantizedWeight, chunk_elements
 from swarm_stage.model.quantized.tiles import multiply_by_tiles, tile_rows
 from swarm_stage.model.weight_memory import empty_weight
 
 _TYPE = "nf4"
+_LEVELS = bitsandbytes.functional.get_4bit_type(_TYPE, device="cpu").numpy()
+# Half way between neighbouring levels. A number's code is how many of these it lies above: fifteen comparisons of whole
+# rows, eight times as fast as looking each number up (bitsandbytes on a processor: 29 million numbers a second).
+_BOUNDS = (_LEVELS[1:] + _LEVELS[:-1]) / np.float32(2)
+_CACHED = 1 << 16  # numbers looked at fifteen times while a core's cache has them; whole blocks
 
 
 class Nf4Weight(QuantizedWeight):
@@ -69,7 +75,27 @@ def quantize_nf4(weight_OI: torch.Tensor, dtype: torch.dtype, device: torch.devi
     step = chunk_elements(device)  # whole blocks
     for start in range(0, count, step):
         part = stored[start : start + step].to(device=device, dtype=dtype)
-        codes, scales = torch.ops.bitsandbytes.quantize_4bit.default(part, BLOCK, _TYPE, torch.uint8)
+        codes, scales = _quantized(part)
         packed[start // 2 : start // 2 + len(codes)] = codes.view(-1)
         absmax[start // BLOCK : start // BLOCK + len(scales)] = scales
     return Nf4Weight(packed, absmax, (weight_OI.shape[0], weight_OI.shape[1]))
+
+
+def _quantized(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Packed codes and scales of a run of numbers, by bitsandbytes, or on a processor by what gives the same bytes."""
+    if part.device.type != "cpu" or part.numel() % BLOCK:
+        return torch.ops.bitsandbytes.quantize_4bit.default(part, BLOCK, _TYPE, torch.uint8)
+    full = part.float().numpy()
+    packed = np.empty(len(full) // 2, dtype=np.uint8)
+    scales = np.empty(len(full) // BLOCK, dtype=np.float32)
+    for start in range(0, len(full), _CACHED):
+        blocks = full[start : start + _CACHED].reshape(-1, BLOCK)
+        largest = scales[start // BLOCK : start // BLOCK + len(blocks)]
+        np.abs(blocks).max(axis=1, out=largest)
+        # As bitsandbytes has it, to the last bit: times the reciprocal, a block of zeros too.
+        scaled = (blocks * (np.float32(1) / np.maximum(largest, np.float32(1e-38)))[:, None]).reshape(-1)
+        codes = (scaled > _BOUNDS[0]).view(np.uint8)
+        for bound in _BOUNDS[1:]:
+            codes += scaled > bound
+        packed[start // 2 : start // 2 + len(codes) // 2] = codes[::2] << 4 | codes[1::2]
+    return torch.from_numpy(packed), torch.from_numpy(scales)
