@@ -71,6 +71,7 @@ class StageRunner:
         self._kv_tokens_measured: int | None = None
         self._budget = KvBudget(0, 0)
         self._loaded_s: float | None = None  # when, on the clock
+        self._wired_s: float | None = None  # when it last joined a ring, on the clock
         self._fault_queues: set[asyncio.Queue[stage_rpc.Fault]] = set()
         self.stopping = asyncio.Event()
 
@@ -112,6 +113,7 @@ class StageRunner:
             address = await wiring.join(order)
         except LinkBroken as error:
             return stage_rpc.WireResponse(connected=False, failure=error.message)
+        self._wired_s = self._clock.monotonic_s()
         return stage_rpc.WireResponse(connected=True, address=address)
 
     async def probe(self, timeout_s: float) -> stage_rpc.ProbeResponse:
@@ -136,7 +138,6 @@ class StageRunner:
     def status(self) -> stage_pb2.StageStatus:
         """Live figures; never waits for the engine."""
         counters = self._counters
-        idle_s = 0.0 if counters.sessions else self._clock.monotonic_s() - counters.last_busy_s
         status = stage_pb2.StageStatus(
             route=self._wiring.route if self._wiring else stage_pb2.ROUTE_UNSPECIFIED,
             sessions=counters.sessions,
@@ -144,7 +145,7 @@ class StageRunner:
             kv_tokens_reserved=counters.kv_tokens_reserved,
             requests=counters.requests,
             positions=counters.positions,
-            idle_s=idle_s,
+            idle_s=self._idle_s(),
             memory_bytes=_resident_bytes(),
             frames_refused=counters.frames_refused,
             links_refused=self._wiring.links_refused if self._wiring else 0,
@@ -164,6 +165,12 @@ class StageRunner:
             status.spec.CopyFrom(self._spec)
             status.spec.epoch = self._wiring.epoch if self._wiring and self._wiring.epoch else self._spec.epoch
         return status
+
+    def _idle_s(self) -> float:
+        """Seconds since it last had something to do. Before its ring stands it is not idle: the others still load."""
+        if self._counters.sessions or self._wired_s is None:
+            return 0.0
+        return self._clock.monotonic_s() - max(self._counters.last_busy_s, self._wired_s)
 
     async def faults(self) -> AsyncIterator[stage_rpc.Fault]:
         """Faults from now on."""
