@@ -11,10 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from silentswarm.core.v1 import tensor_pb2
 from swarm_core.errors import BadFrame, StageFailed
+from swarm_core.servable_parts import CODECS
 
-INT8 = "int8"
-INT4 = "int4"
-CODECS = (INT8, INT4)
+INT8, INT4 = CODECS
 CODE_MOST = {INT8: 127, INT4: 7}  # largest code; the smallest is its negative
 SCALE_MIN = 2.0**-100  # of a row of zeros too; far from where processors may flush to zero
 SCALE_BITS_DROPPED = 7  # of the 24 of a float32, as many as the largest code has

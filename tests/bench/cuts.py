@@ -4,8 +4,8 @@ from pathlib import Path
 
 from swarm_core.manifest import manifest_from_json
 from swarm_core.slices import LayerRange
-from swarm_leader.domain.budget import ModelCost, WeightForm, cost_of
-from swarm_leader.domain.split import RingBudget, cut_layers
+from swarm_leader.domain.planning.budget import ModelCost, WeightForm, cost_of
+from swarm_leader.domain.planning.split import RingBudget, cut_layers
 
 FREE_BYTES = 8 * 2**30  # of each of two equal machines
 CONTEXT_TOKENS = 4096

@@ -12,7 +12,7 @@ from swarm_core.listen import check_bind_host, is_loopback, tls_files, tls_is_on
 from swarm_core.metrics_listener import check_metrics_listen
 
 from swarm_leader.domain.callers import CALLER_FORM, is_caller
-from swarm_leader.domain.plan import ServeDefaults
+from swarm_leader.domain.planning.plan import ServeDefaults
 from swarm_leader.domain.records import Transport
 
 BY_CARDS = -1

@@ -3,7 +3,7 @@
 import pytest
 from safetensors import safe_open
 from swarm_core.manifest import Manifest, TensorEntry
-from swarm_leader.domain.budget import WeightForm, stage_weight_bytes
+from swarm_leader.domain.planning.budget import WeightForm, stage_weight_bytes
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import Holding
 

@@ -4,7 +4,7 @@ import asyncio
 
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import ModelNotReady, Reason
-from swarm_leader.domain.planner import PlanRequest
+from swarm_leader.domain.planning.planner import PlanRequest
 from swarm_leader.domain.records import PlacementState
 
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, until, write_servable

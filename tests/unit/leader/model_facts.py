@@ -6,7 +6,7 @@ from swarm_core.manifest import DTYPE_BYTES, Manifest, TensorEntry
 from swarm_core.servable_parts import AdapterOf, TrainingSplit
 from swarm_leader.domain.capabilities import Capabilities, FellowFacts, Serve, WireRange
 from swarm_leader.domain.device_facts import CARD, DeviceFacts
-from swarm_leader.domain.wanted import AdapterWish
+from swarm_leader.domain.planning.wanted import AdapterWish
 
 MEGABYTE = 10**6
 GIGABYTE = 10**9

@@ -4,7 +4,7 @@ from itertools import accumulate, combinations_with_replacement
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from swarm_leader.domain.device_spread import Needs, fits, spread
+from swarm_leader.domain.planning.device_spread import Needs, fits, spread
 
 amounts = st.integers(1, 30)
 rooms = st.lists(st.none() | st.integers(0, 120), min_size=1, max_size=4)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from swarm_core.errors import StaleEpoch
 from swarm_leader.domain import ledger as rules
-from swarm_leader.domain.planner import PlanRequest, plan
+from swarm_leader.domain.planning.planner import PlanRequest, plan
 from swarm_leader.domain.records import PlacementState, Route, Transport
 
 from tests.unit.leader.model_facts import (

@@ -4,7 +4,7 @@ import pytest
 from silentswarm.core.v1 import weights_pb2
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import BadRequest
-from swarm_leader.domain.plan import PlanRequest
+from swarm_leader.domain.planning.plan import PlanRequest
 from swarm_leader.domain.records import Transport
 from swarm_leader.rpc.placements import ADAPTERS_MAX, plan_request_from_proto
 

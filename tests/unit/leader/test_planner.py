@@ -16,9 +16,9 @@ from swarm_core.errors import (
 )
 from swarm_core.manifest import DTYPE_BYTES
 from swarm_core.slices import LayerRange, slice_tensors
-from swarm_leader.domain.budget import HIDDEN_BUFFERS
 from swarm_leader.domain.capabilities import Serve, WireRange
-from swarm_leader.domain.planner import PlanRequest, ServeDefaults, plan
+from swarm_leader.domain.planning.budget import HIDDEN_BUFFERS
+from swarm_leader.domain.planning.planner import PlanRequest, ServeDefaults, plan
 from swarm_leader.domain.records import Route, Transport
 
 from tests.unit.leader.model_facts import GIGABYTE, MEGABYTE, make_fellow, make_manifest

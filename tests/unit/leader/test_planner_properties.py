@@ -15,10 +15,10 @@ from swarm_core.errors import (
 from swarm_core.quantization import METHODS, NONE
 from swarm_core.servable_parts import TrainingSplit
 from swarm_core.slices import LayerRange
-from swarm_leader.domain.budget import WeightForm, stage_weight_bytes
 from swarm_leader.domain.holding import AdapterUse
-from swarm_leader.domain.plan import PlanRequest
-from swarm_leader.domain.planner import plan
+from swarm_leader.domain.planning.budget import WeightForm, stage_weight_bytes
+from swarm_leader.domain.planning.plan import PlanRequest
+from swarm_leader.domain.planning.planner import plan
 
 from tests.unit.leader.model_facts import MEGABYTE, make_adapter, make_cards, make_fellow, make_linear_manifest
 

@@ -1,7 +1,7 @@
 """Routes: direct where both ends can, the relay otherwise, and what is tried after a failure."""
 
+from swarm_leader.domain.planning.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.domain.records import Route, Transport
-from swarm_leader.domain.routes import drop_unlisted, fall_back, plan_routes
 
 from tests.unit.leader.model_facts import make_fellow
 

@@ -7,8 +7,8 @@ from swarm_core.errors import BadRequest, CapabilityMissing, NotEnoughMemory
 from swarm_core.servable_parts import TrainingSplit
 from swarm_leader.domain.device_facts import CARD, DeviceFacts
 from swarm_leader.domain.holding import AdapterUse, InnerCodec
-from swarm_leader.domain.plan import PlanRequest
-from swarm_leader.domain.planner import plan
+from swarm_leader.domain.planning.plan import PlanRequest
+from swarm_leader.domain.planning.planner import plan
 
 from tests.unit.leader.model_facts import (
     GIGABYTE,

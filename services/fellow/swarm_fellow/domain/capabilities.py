@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from swarm_core.errors import BadRequest
+from swarm_core.servable_parts import CODECS
 
 WIRE_VERSION_MIN = 1
 WIRE_VERSION_MAX = 1
 WIRE_DTYPES = ("F32", "F16", "BF16")
 STORAGE_DTYPES = ("F16", "BF16")  # under F32
 STAGE_COUNT_MAX = 16
-CODECS = ("int8", "int4")  # of swarm_wire.codecs
 ADAPTERS_MAX = 32  # of one stage, beside its weights; it refuses more
 PREFILL_WHOLE = 2**32 - 1  # in the contract, where 0 is "not said"
 

@@ -1,10 +1,9 @@
-"""What a fellow can do, and what a place in a ring asks of it. Plain facts; rpc/ reads them from the wire."""
+"""What a connected fellow is and can do, as far as a plan depends on it. Plain facts; rpc/ reads them from the wire."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from swarm_leader.domain.device_facts import DeviceFacts
-from swarm_leader.domain.device_spread import Room, sum_known
+from swarm_leader.domain.device_facts import DeviceFacts, Room, sum_known
 
 UNLIMITED = 2**31 - 1  # a declared capability whose parameter does not say
 

@@ -1,8 +1,11 @@
 """A device of a fellow as the planner sees it. Plain facts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 CARD = "cuda"
+# Free bytes of each device a stage may be on, in order; None is unknown and limits nothing.
+Room = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,8 @@ class DeviceFacts:
     def is_f32_card(self) -> bool:
         """A card that computes in F32 alone: half types would take half its memory, and it cannot compute in them."""
         return self.kind == CARD and self.compute_dtype == "F32"
+
+
+def sum_known(amounts: Sequence[int | None]) -> int | None:
+    """The sum; None when one is unknown."""
+    return None if any(amount is None for amount in amounts) else sum(amount or 0 for amount in amounts)

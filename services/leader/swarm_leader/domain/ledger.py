@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from swarm_core.errors import StaleEpoch
 
 from swarm_leader.domain.holding import AdapterUse, measured_runs
-from swarm_leader.domain.plan import NO_CODEC, Plan, PlanRequest
+from swarm_leader.domain.planning.plan import NO_CODEC, Plan, PlanRequest
 from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, StageRecord, Transport
 
 S = PlacementState

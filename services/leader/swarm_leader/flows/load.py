@@ -25,8 +25,8 @@ from swarm_core.quantization import METHODS
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.holding import measured_runs
-from swarm_leader.domain.plan import Plan, PlanRequest
-from swarm_leader.domain.planner import plan
+from swarm_leader.domain.planning.plan import Plan, PlanRequest
+from swarm_leader.domain.planning.planner import plan
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Board, Placement

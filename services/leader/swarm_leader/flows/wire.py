@@ -10,8 +10,8 @@ from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.planning.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.domain.records import PlacementState, Route, Transport
-from swarm_leader.domain.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.link_keys import LinkKeys
 from swarm_leader.flows.registry import Fellow, Registry

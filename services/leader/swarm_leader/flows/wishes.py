@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from swarm_core.errors import BadRequest, ModelNotFound, ServableCorrupt
 from swarm_core.manifest import Manifest
 
-from swarm_leader.domain.plan import ALL_ADAPTERS, PlanRequest
+from swarm_leader.domain.planning.plan import ALL_ADAPTERS, PlanRequest
+from swarm_leader.domain.planning.wanted import AdapterWish
 from swarm_leader.domain.ports import Catalog
-from swarm_leader.domain.wanted import AdapterWish
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from silentswarm.core.v1 import stage_pb2
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import BadRequest
 from swarm_core.quantization import method_of
+from swarm_core.servable_parts import CODECS
 
-from swarm_leader.domain.plan import CODECS, NO_CODEC, Plan, PlanRequest
+from swarm_leader.domain.planning.plan import NO_CODEC, Plan, PlanRequest
 from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Placement
 from swarm_leader.flows.gate import Gates

@@ -9,7 +9,6 @@ from swarm_leader.domain.records import StageRecord, Transport
 
 ALL_ADAPTERS = "*"
 NO_CODEC = "none"
-CODECS = ("int8", "int4")
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from swarm_leader.domain.budget import WeightForm, stored_dtype
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.serving_dtype import HALVES, serving_dtype
-from swarm_leader.domain.wanted import Wanted
+from swarm_leader.domain.planning.budget import WeightForm, stored_dtype
+from swarm_leader.domain.planning.serving_dtype import HALVES, serving_dtype
+from swarm_leader.domain.planning.wanted import Wanted
 
 
 def form_of(wanted: Wanted, ring: Sequence[FellowFacts]) -> WeightForm:

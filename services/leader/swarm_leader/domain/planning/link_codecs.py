@@ -7,7 +7,7 @@ from swarm_core.servable_parts import TrainingSplit
 from swarm_core.slices import LayerRange
 
 from swarm_leader.domain.holding import InnerCodec
-from swarm_leader.domain.plan import NO_CODEC
+from swarm_leader.domain.planning.plan import NO_CODEC
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from swarm_core.errors import BadRequest, FellowNotFound, NoFellow
 from swarm_core.manifest import Manifest
 
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.plan import PlanRequest
-from swarm_leader.domain.refusals import too_few
+from swarm_leader.domain.planning.plan import PlanRequest
+from swarm_leader.domain.planning.refusals import too_few
 
 
 def check_request(manifest: Manifest, fellows: Sequence[FellowFacts], request: PlanRequest) -> None:

@@ -7,8 +7,8 @@ from swarm_core.errors import NotEnoughMemory, SwarmError
 from swarm_core.quantization import INT4_FAST, NF4, NONE
 
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.refusals import who_lack
-from swarm_leader.domain.ring_needs import quantization_capability
+from swarm_leader.domain.planning.refusals import who_lack
+from swarm_leader.domain.planning.ring_needs import quantization_capability
 
 _SAID = {NONE: "full precision"}
 

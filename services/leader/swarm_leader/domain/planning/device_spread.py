@@ -2,18 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-# Free bytes of each device a stage may be on, in order; None is unknown and limits nothing.
-Room = tuple[int | None, ...]
+from swarm_leader.domain.device_facts import Room
+
 # Everything that layers [start, stop) take on one device, in bytes. Never less for a larger stop or a smaller start.
 Needs = Callable[[int, int], int]
 # (position in the room, first layer, first layer no longer)
 Run = tuple[int, int, int]
 _WHOLE = 1000  # a share of a device's free memory, in thousandths
-
-
-def sum_known(amounts: Sequence[int | None]) -> int | None:
-    """The sum; None when one is unknown."""
-    return None if any(amount is None for amount in amounts) else sum(amount or 0 for amount in amounts)
 
 
 def fits(needs: Needs, start: int, stop: int, room: Room) -> bool:

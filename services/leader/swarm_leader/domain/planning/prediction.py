@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from swarm_core.slices import LayerRange
 
-from swarm_leader.domain.budget import ModelCost
 from swarm_leader.domain.capabilities import FellowFacts
 from swarm_leader.domain.holding import DeviceRun
+from swarm_leader.domain.planning.budget import ModelCost
 from swarm_leader.domain.records import StageRecord
 
 # What a hop costs beyond compute on one network: 1.01 and 1.06 ms, measured for two stages of SmolLM2

@@ -8,15 +8,15 @@ from swarm_core.manifest import Manifest
 from swarm_core.quantization import NONE
 
 from swarm_leader.domain.capabilities import FellowFacts, find_wire_gap
-from swarm_leader.domain.choosing import choose_unless_busy
-from swarm_leader.domain.fallbacks import fall_back, join_refusals
-from swarm_leader.domain.placing import place
-from swarm_leader.domain.plan import Plan, PlanRequest, ServeDefaults
-from swarm_leader.domain.plan_checks import check_request
-from swarm_leader.domain.refusals import busy, no_shared_wire, refuse_lack
-from swarm_leader.domain.too_small import too_small
-from swarm_leader.domain.wanted import AdapterWish, Wanted
-from swarm_leader.domain.weight_form import may_store_in_half
+from swarm_leader.domain.planning.choosing import choose_unless_busy
+from swarm_leader.domain.planning.fallbacks import fall_back, join_refusals
+from swarm_leader.domain.planning.placing import place
+from swarm_leader.domain.planning.plan import Plan, PlanRequest, ServeDefaults
+from swarm_leader.domain.planning.refusals import busy, no_shared_wire, refuse_lack
+from swarm_leader.domain.planning.request_checks import check_request
+from swarm_leader.domain.planning.too_small import too_small
+from swarm_leader.domain.planning.wanted import AdapterWish, Wanted
+from swarm_leader.domain.planning.weight_form import may_store_in_half
 
 USUAL = ServeDefaults()
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from swarm_core.errors import BadRequest
 from swarm_core.manifest import DTYPE_BYTES, Manifest
 
-from swarm_leader.domain.budget import stored_dtype
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.plan import ServeDefaults
-from swarm_leader.domain.refusals import lacking
+from swarm_leader.domain.planning.budget import stored_dtype
+from swarm_leader.domain.planning.plan import ServeDefaults
+from swarm_leader.domain.planning.refusals import lacking
 
 HALVES = ("F16", "BF16")
 SERVED_DTYPES = ("F32", *HALVES)

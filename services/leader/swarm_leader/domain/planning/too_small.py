@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from swarm_core.errors import NotEnoughMemory
 from swarm_core.slices import LayerRange
 
-from swarm_leader.domain.budget import ModelCost, cost_of
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.placing import least_budget
-from swarm_leader.domain.refusals import gigabytes
-from swarm_leader.domain.split import RingBudget, cut_layers, needed_bytes
-from swarm_leader.domain.wanted import Wanted, prefill_chunk_tokens
-from swarm_leader.domain.weight_form import form_of
+from swarm_leader.domain.planning.budget import ModelCost, cost_of
+from swarm_leader.domain.planning.placing import least_budget
+from swarm_leader.domain.planning.refusals import gigabytes
+from swarm_leader.domain.planning.split import RingBudget, cut_layers, needed_bytes
+from swarm_leader.domain.planning.wanted import Wanted, prefill_chunk_tokens
+from swarm_leader.domain.planning.weight_form import form_of
 
 
 def too_small(wanted: Wanted, ring: Sequence[FellowFacts]) -> NotEnoughMemory:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from swarm_core.errors import CapabilityMissing, Conflict, TooFewFellows
 
 from swarm_leader.domain.capabilities import FellowFacts, find_wire_gap
-from swarm_leader.domain.ring_needs import RingNeeds, find_lack
+from swarm_leader.domain.planning.ring_needs import RingNeeds, find_lack
 
 
 def refuse_lack(fellow: FellowFacts, needs: RingNeeds) -> None:

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 from swarm_core.slices import LayerRange
 
-from swarm_leader.domain.batch import plan_batch_max
-from swarm_leader.domain.budget import ModelCost, cost_of
 from swarm_leader.domain.capabilities import UNLIMITED, FellowFacts
-from swarm_leader.domain.device_spread import spread
 from swarm_leader.domain.holding import DeviceRun
-from swarm_leader.domain.link_codecs import plan_codecs
-from swarm_leader.domain.plan import Plan, ServeDefaults
-from swarm_leader.domain.prediction import predict_stage_ms, predict_tokens_per_s
+from swarm_leader.domain.planning.batch import plan_batch_max
+from swarm_leader.domain.planning.budget import ModelCost, cost_of
+from swarm_leader.domain.planning.device_spread import spread
+from swarm_leader.domain.planning.link_codecs import plan_codecs
+from swarm_leader.domain.planning.plan import Plan, ServeDefaults
+from swarm_leader.domain.planning.prediction import predict_stage_ms, predict_tokens_per_s
+from swarm_leader.domain.planning.refusals import who_lack
+from swarm_leader.domain.planning.routes import plan_routes
+from swarm_leader.domain.planning.split import RingBudget, cut_layers, is_fitting, largest_kv_tokens, run_needs
+from swarm_leader.domain.planning.wanted import Wanted, prefill_chunk_tokens
+from swarm_leader.domain.planning.weight_form import form_of, storage_notes
 from swarm_leader.domain.records import StageRecord
-from swarm_leader.domain.refusals import who_lack
-from swarm_leader.domain.routes import plan_routes
-from swarm_leader.domain.split import RingBudget, cut_layers, is_fitting, largest_kv_tokens, run_needs
-from swarm_leader.domain.wanted import Wanted, prefill_chunk_tokens
-from swarm_leader.domain.weight_form import form_of, storage_notes
 
 
 def place_any_order(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from swarm_core.manifest import Manifest
 from swarm_core.quantization import INT4_FAST, NONE
 
-from swarm_leader.domain.budget import AdapterCost, stored_dtype
 from swarm_leader.domain.capabilities import FellowFacts
 from swarm_leader.domain.holding import AdapterRef, AdapterUse
-from swarm_leader.domain.link_codecs import needed_codecs
-from swarm_leader.domain.plan import PlanRequest, ServeDefaults
-from swarm_leader.domain.ring_needs import RingNeeds
+from swarm_leader.domain.planning.budget import AdapterCost, stored_dtype
+from swarm_leader.domain.planning.link_codecs import needed_codecs
+from swarm_leader.domain.planning.plan import PlanRequest, ServeDefaults
+from swarm_leader.domain.planning.ring_needs import RingNeeds
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from swarm_core.errors import NoFellow, SwarmError
 
 from swarm_leader.domain.capabilities import FellowFacts
-from swarm_leader.domain.placing import place_any_order
-from swarm_leader.domain.plan import Plan
-from swarm_leader.domain.refusals import busy, not_enough_able, refuse_lack, too_few
-from swarm_leader.domain.ring_needs import find_lack
-from swarm_leader.domain.too_small import too_small
-from swarm_leader.domain.wanted import Wanted
+from swarm_leader.domain.planning.placing import place_any_order
+from swarm_leader.domain.planning.plan import Plan
+from swarm_leader.domain.planning.refusals import busy, not_enough_able, refuse_lack, too_few
+from swarm_leader.domain.planning.ring_needs import find_lack
+from swarm_leader.domain.planning.too_small import too_small
+from swarm_leader.domain.planning.wanted import Wanted
 
 
 def choose_unless_busy(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:

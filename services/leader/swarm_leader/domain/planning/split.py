@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from swarm_core.slices import LayerRange
 
-from swarm_leader.domain.budget import ModelCost
-from swarm_leader.domain.device_spread import Needs, Room, fits, sum_known
+from swarm_leader.domain.device_facts import Room, sum_known
+from swarm_leader.domain.planning.budget import ModelCost
+from swarm_leader.domain.planning.device_spread import Needs, fits
 
 
 @dataclass(frozen=True)
