@@ -14,6 +14,7 @@ from swarm_core.errors import BadFrame, DiskFull, HashMismatch, Reason, RemoteEr
 
 from swarm_fellow.domain.backoff import Draw, redial_delay_s
 from swarm_fellow.host.cache import Part, Piece
+from swarm_fellow.host.proven import ProvenTensors
 from swarm_fellow.host.sources import Chunk, ModelBytes, NearSource, Source, Wanted
 
 log = structlog.get_logger()
@@ -89,6 +90,7 @@ class PieceBringer:
         self._last = last
         self._clock = clock
         self._draw = draw
+        self._proven = ProvenTensors()
         self.fetched_bytes = 0  # that came over the network since the start
 
     async def bring(self, pieces: list[Piece], run: Run) -> None:
@@ -97,8 +99,9 @@ class PieceBringer:
         Raises HashMismatch (wrong bytes from the last source, twice), DiskFull, Unavailable (8 tries or 300 s without a
         byte), or what the last source answers.
         """
+        await self._prove(pieces, run)
         missing = await asyncio.to_thread(_missing, pieces)
-        run.add(run.total_bytes - sum(piece.size_bytes for piece in missing))
+        run.add(run.total_bytes - sum(piece.size_bytes for piece in missing) - run.here_bytes)
         stall = _Stall(self._clock)
         while missing:
             asked = missing[:PARTS_OPEN_MAX]
@@ -116,10 +119,21 @@ class PieceBringer:
                 await asyncio.sleep(OTHER_POLL_S)
             missing = still
 
+    async def _prove(self, pieces: Sequence[Piece], run: Run) -> None:
+        """Drop what is in the cache and no longer what it was when it came: it is then missing, and fetched again."""
+        for piece in await asyncio.to_thread(self._unproven, pieces):
+            if await asyncio.to_thread(self._proven.prove, piece):
+                run.add(piece.size_bytes)
+            else:
+                log.warning("a cached tensor is not what it was any more", name=piece.name, path=str(piece.path))
+
+    def _unproven(self, pieces: Sequence[Piece]) -> list[Piece]:
+        return [piece for piece in pieces if piece.is_tensor and piece.is_complete() and not self._proven.knows(piece)]
+
     async def _fill(self, parts: Sequence[Part], run: Run) -> None:
         """Ask one source after the other until every part is finished."""
         for part in parts:  # an earlier run may have left all bytes of one
-            if part.is_full and not await asyncio.to_thread(part.finish):
+            if part.is_full and not await asyncio.to_thread(self._finish, part):
                 run.add(-part.piece.size_bytes)
         by_model: dict[str, list[Part]] = {}
         for part in parts:
@@ -206,6 +220,14 @@ class PieceBringer:
                 return Unavailable(f"the stream ended before {part.piece.name} was whole")
         return None
 
+    def _finish(self, part: Part) -> bool:
+        """As Part.finish."""
+        if not part.finish():
+            return False
+        if part.piece.is_tensor:
+            self._proven.remember(part.piece)
+        return True
+
     def _count(self, source: Source, byte_count: int, run: Run) -> None:
         run.received_bytes += byte_count
         if source.crosses_network:
@@ -218,7 +240,7 @@ class PieceBringer:
 
         Raises HashMismatch when the last source gives no right ones.
         """
-        if await asyncio.to_thread(part.finish):
+        if await asyncio.to_thread(self._finish, part):
             return
         name = part.piece.name
         again = source.may_ask_again(model, name, part.mismatches)

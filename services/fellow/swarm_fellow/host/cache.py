@@ -37,7 +37,7 @@ class Piece:
     header: bytes = b""
 
     def is_complete(self) -> bool:
-        """Whether the verified bytes are there. A tensor's name is proof; a small file is hashed again."""
+        """Whether it is there. A small file is hashed each time; a tensor's size alone is compared (see proven.py)."""
         with contextlib.suppress(FileNotFoundError):
             if self.path.stat().st_size != len(self.header) + self.size_bytes:
                 return False

@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ class CacheRoom:
                 names = sorted({self._name_of(piece) for piece in pieces})
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
-                        os.utime(self._path_of(name))  # the last use, also where a disk keeps no access times
+                        _mark_used(self._path_of(name))
                 return CacheUse(self._uses / f"{uuid.uuid4().hex}{USE_SUFFIX}", names)
 
     def empty(self) -> int:
@@ -127,7 +128,8 @@ class CacheRoom:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # another fellow finished or dropped it
                     status = entry.stat()
-                    files.append(CachedFile(entry.name, status.st_size, status.st_mtime))
+                    used_s = max(status.st_atime, status.st_mtime)
+                    files.append(CachedFile(entry.name, status.st_size, used_s))
         with contextlib.suppress(FileNotFoundError), os.scandir(self._root / MODELS) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
@@ -175,6 +177,14 @@ class CacheRoom:
         with (self._uses / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _mark_used(path: Path) -> None:
+    """Used now, also where a disk keeps no access times. A tensor's time of writing stays: another one is another
+    content (proven.py). A folder's is its last use, as looking into it counts as access.
+    """
+    written_ns = time.time_ns() if path.is_dir() else path.stat().st_mtime_ns
+    os.utime(path, ns=(time.time_ns(), written_ns))
 
 
 def size_of(path: Path) -> int:
