@@ -12,10 +12,10 @@ from safetensors.numpy import save_file
 from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_core.manifest import manifest_from_json
 from swarm_leader.catalog.assemble import assemble
-from swarm_leader.catalog.checkpoint import read_checkpoint
 from swarm_leader.catalog.disk import DiskCatalog, read_range
 from swarm_leader.catalog.files import read_small
 from swarm_leader.catalog.importer import Importer
+from swarm_leader.catalog.sources.checkpoint import read_checkpoint
 
 from tests.integration.catalog.checkpoints import llama_tensors, names_in, nobody_listens, write_checkpoint
 

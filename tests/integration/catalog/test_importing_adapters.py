@@ -16,10 +16,10 @@ from swarm_core.manifest import Manifest, manifest_from_json
 from swarm_core.servable_parts import AdapterOf, TrainingSplit
 from swarm_core.slices import LayerRange, slice_tensors
 from swarm_leader.catalog.assemble import assemble
-from swarm_leader.catalog.checkpoint import read_checkpoint
 from swarm_leader.catalog.disk import DiskCatalog, find_file, read_range
 from swarm_leader.catalog.importer import Hub, Importer
-from swarm_leader.catalog.read_source import read_source
+from swarm_leader.catalog.sources.checkpoint import read_checkpoint
+from swarm_leader.catalog.sources.read_source import read_source
 from swarm_stage.model.adapters.config import read_adapter_config
 
 from tests.integration.catalog.checkpoints import llama_tensors, names_in, nobody_listens, write_checkpoint

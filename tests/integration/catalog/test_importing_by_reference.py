@@ -20,10 +20,10 @@ from swarm_core.errors import BadRequest, ServableCorrupt, SwarmError, Unavailab
 from swarm_core.manifest import Manifest, manifest_from_json
 from swarm_core.servable_parts import HubOrigin
 from swarm_leader.catalog.disk import DiskCatalog
-from swarm_leader.catalog.header import TensorSpan
 from swarm_leader.catalog.hub_weights import HubReader, RemoteFile, read_weights
 from swarm_leader.catalog.importer import Hub, Importer
 from swarm_leader.catalog.reference import READ_NAME
+from swarm_leader.catalog.sources.header import TensorSpan
 
 from tests.integration.catalog.checkpoints import llama_tensors, names_in, nobody_listens, write_checkpoint
 from tests.integration.catalog.hub_stub import COMMIT, HubStub, serve_hub

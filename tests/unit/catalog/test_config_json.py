@@ -4,7 +4,7 @@ import json
 
 import pytest
 from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
-from swarm_leader.catalog.config_json import parse_config
+from swarm_leader.catalog.sources.config_json import parse_config
 from swarm_stage.model.families import MODEL_TYPES, context_tokens_max
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

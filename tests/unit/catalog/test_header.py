@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from swarm_core.errors import ServableCorrupt
-from swarm_leader.catalog.header import HEADER_BYTES_MAX, read_header
+from swarm_leader.catalog.sources.header import HEADER_BYTES_MAX, read_header
 
 
 def write_raw(path: Path, header: Any, body: bytes = b"\0" * 64, length: int | None = None) -> Path:

@@ -12,7 +12,7 @@ from swarm_core.decoder_config import known_keys
 from swarm_core.errors import BadRequest, CapabilityMissing, ServableCorrupt, SwarmError
 from swarm_core.families import FAMILIES, SERVED_MODEL_TYPES
 from swarm_core.slices import LayerRange
-from swarm_leader.catalog.config_json import parse_config
+from swarm_leader.catalog.sources.config_json import parse_config
 from swarm_stage.model.families import check_servable
 from swarm_stage.model.skeleton import empty_decoder
 from swarm_stage.model.slice_config import slice_config, whole_config

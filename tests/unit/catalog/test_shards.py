@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from swarm_core.errors import ServableCorrupt
-from swarm_leader.catalog.shards import Placed, place_recorded, place_unrecorded
+from swarm_leader.catalog.sources.shards import Placed, place_recorded, place_unrecorded
 
 CUTS = (
     st.integers(1, 30)

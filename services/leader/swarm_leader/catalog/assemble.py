@@ -20,8 +20,8 @@ from swarm_core.manifest import (
 )
 
 from swarm_leader.catalog.files import open_plain
-from swarm_leader.catalog.header import read_header
-from swarm_leader.catalog.weight_files import Weight
+from swarm_leader.catalog.sources.header import read_header
+from swarm_leader.catalog.sources.weight_files import Weight
 
 Report = Callable[[str, int, int], None]
 _BLOCK_BYTES = 4 * 2**20

@@ -21,10 +21,10 @@ from swarm_core.manifest import (
 )
 from swarm_core.servable_parts import ADAPTER_CONFIG_NAME
 
-from swarm_leader.catalog.adapter_fit import why_unfit
-from swarm_leader.catalog.export_json import SHARDS_NAME
 from swarm_leader.catalog.files import open_descriptor, read_small
 from swarm_leader.catalog.names import model_id_of
+from swarm_leader.catalog.sources.adapter_fit import why_unfit
+from swarm_leader.catalog.sources.export_json import SHARDS_NAME
 
 log = structlog.get_logger()
 

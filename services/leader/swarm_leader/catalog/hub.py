@@ -33,15 +33,15 @@ from swarm_core.manifest_parts import is_endpoint
 from swarm_core.process_limits import limit_file, limit_memory
 from swarm_core.servable_parts import ADAPTER_CONFIG_NAME
 
-from swarm_leader.catalog.adapter import ADAPTER_WEIGHTS_NAME, is_adapter
-from swarm_leader.catalog.config_json import parse_config
 from swarm_leader.catalog.egress import guard_sockets
 from swarm_leader.catalog.files import read_small
 from swarm_leader.catalog.hub_weights import HubReader, RemoteFile, read_weights
-from swarm_leader.catalog.lora_config import parse_lora_config
-from swarm_leader.catalog.small_files import INDEX_NAME, SMALL_NAMES
+from swarm_leader.catalog.sources.adapter import ADAPTER_WEIGHTS_NAME, is_adapter
+from swarm_leader.catalog.sources.config_json import parse_config
+from swarm_leader.catalog.sources.lora_config import parse_lora_config
+from swarm_leader.catalog.sources.small_files import INDEX_NAME, SMALL_NAMES
+from swarm_leader.catalog.sources.weight_files import PICKLED, choose_weight_files
 from swarm_leader.catalog.steps import EXIT_BAD_INPUT, EXIT_DISK, EXIT_UNAVAILABLE
-from swarm_leader.catalog.weight_files import PICKLED, choose_weight_files
 
 _REPORT_EVERY_S = 0.3
 _FILES_AT_ONCE = 4

@@ -15,9 +15,9 @@ from typing import Any
 
 from swarm_core.errors import ServableCorrupt, Unavailable
 
-from swarm_leader.catalog.checkpoint import read_checkpoint
-from swarm_leader.catalog.header import LENGTH_BYTES, TensorSpan, header_length, parse_header
 from swarm_leader.catalog.reference import READ_NAME, span_facts
+from swarm_leader.catalog.sources.checkpoint import read_checkpoint
+from swarm_leader.catalog.sources.header import LENGTH_BYTES, TensorSpan, header_length, parse_header
 
 Report = Callable[[str, int, int], None]
 TRIES = 6  # in a row without one byte more

@@ -19,16 +19,16 @@ from swarm_core.errors import BadRequest, Conflict, DiskFull, Overloaded, Permis
 from swarm_core.manifest import Manifest
 from swarm_core.servable_parts import HubOrigin
 
-from swarm_leader.catalog.adapter import Adapter
 from swarm_leader.catalog.assemble import assemble
-from swarm_leader.catalog.checkpoint import Checkpoint
 from swarm_leader.catalog.disk import DiskCatalog, read_servable
 from swarm_leader.catalog.import_roots import NO_ROOTS, ImportRoots
 from swarm_leader.catalog.names import folder_of, model_id_from_source
 from swarm_leader.catalog.progress import OnProgress, Progress
-from swarm_leader.catalog.read_source import read_source
 from swarm_leader.catalog.reference import write_reference
-from swarm_leader.catalog.small_files import fingerprint_files
+from swarm_leader.catalog.sources.adapter import Adapter
+from swarm_leader.catalog.sources.checkpoint import Checkpoint
+from swarm_leader.catalog.sources.read_source import read_source
+from swarm_leader.catalog.sources.small_files import fingerprint_files
 from swarm_leader.catalog.steps import Step, run_step
 from swarm_leader.catalog.workplace import clean_leftovers, open_workplace, publish
 

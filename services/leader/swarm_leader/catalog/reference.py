@@ -9,9 +9,9 @@ from swarm_core.manifest import MANIFEST_BYTES_MAX, Manifest, TensorEntry
 from swarm_core.servable_parts import HubOrigin
 
 from swarm_leader.catalog.assemble import write_servable
-from swarm_leader.catalog.checkpoint import read_checkpoint
 from swarm_leader.catalog.files import read_small
-from swarm_leader.catalog.header import TensorSpan
+from swarm_leader.catalog.sources.checkpoint import read_checkpoint
+from swarm_leader.catalog.sources.header import TensorSpan
 
 READ_NAME = "weights-read.json"  # what the child leaves beside the small files: {file: {tensor: span and hash}}
 READ_BYTES_MAX = MANIFEST_BYTES_MAX

@@ -11,8 +11,8 @@ from swarm_core.errors import BadRequest
 from swarm_core.manifest import CONFIG_BYTES_MAX, CONFIG_NAME, MANIFEST_NAME, small_file_bytes_max
 from swarm_core.servable_parts import ADAPTER_CONFIG_NAME
 
-from swarm_leader.catalog.config_json import check_no_own_code, parse_json_object
 from swarm_leader.catalog.files import read_small
+from swarm_leader.catalog.sources.config_json import check_no_own_code, parse_json_object
 
 INDEX_NAME = "model.safetensors.index.json"
 GENERATION_NAME = "generation_config.json"

@@ -8,9 +8,9 @@ from pathlib import Path
 from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_core.manifest import TENSORS_MAX
 
-from swarm_leader.catalog.config_json import parse_json_object
-from swarm_leader.catalog.header import TensorSpan, read_header
-from swarm_leader.catalog.small_files import INDEX_NAME, real_file
+from swarm_leader.catalog.sources.config_json import parse_json_object
+from swarm_leader.catalog.sources.header import TensorSpan, read_header
+from swarm_leader.catalog.sources.small_files import INDEX_NAME, real_file
 
 WEIGHT_FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,88}\.safetensors", re.ASCII)
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")

@@ -12,7 +12,7 @@ from swarm_core.manifest import CONFIG_BYTES_MAX
 from swarm_core.manifest_parts import SCALE_MAX
 from swarm_core.servable_parts import ADAPTER_CONFIG_NAME, DORA, LORA, LORA_RANK_MAX
 
-from swarm_leader.catalog.config_json import check_no_own_code
+from swarm_leader.catalog.sources.config_json import check_no_own_code
 
 _PATTERNS_MAX = 20_000
 _TEXT_CHARACTERS_MAX = 500

@@ -6,11 +6,11 @@ from pathlib import Path
 from swarm_core.errors import BadRequest
 from swarm_core.manifest import Manifest
 
-from swarm_leader.catalog.adapter import Adapter, is_adapter, read_adapter
-from swarm_leader.catalog.checkpoint import Checkpoint, read_checkpoint
-from swarm_leader.catalog.export import read_export
-from swarm_leader.catalog.export_json import SHARDS_NAME
-from swarm_leader.catalog.small_files import names_in
+from swarm_leader.catalog.sources.adapter import Adapter, is_adapter, read_adapter
+from swarm_leader.catalog.sources.checkpoint import Checkpoint, read_checkpoint
+from swarm_leader.catalog.sources.export import read_export
+from swarm_leader.catalog.sources.export_json import SHARDS_NAME
+from swarm_leader.catalog.sources.small_files import names_in
 
 
 def read_source(folder: Path, asked_base: str, models: Mapping[str, Manifest]) -> Checkpoint | Adapter:

@@ -12,12 +12,12 @@ from swarm_core.manifest import FileEntry, Manifest, TensorEntry, manifest_to_js
 from swarm_core.servable_parts import ADAPTER_CONFIG_NAME, AdapterOf, TrainingSplit
 from swarm_core.tensor_names import LORA_A, LORA_B, LORA_MAGNITUDE
 
-from swarm_leader.catalog.adapter_fit import modules_of, why_module_unfit
-from swarm_leader.catalog.checkpoint import check_unchanged, written
-from swarm_leader.catalog.decoder_tensors import FLOATS, served_name
-from swarm_leader.catalog.lora_config import LoraConfig, parse_lora_config, published_config
-from swarm_leader.catalog.small_files import fingerprint_files, names_in, read_named, small_file
-from swarm_leader.catalog.weight_files import PICKLED, Weight, collect_weights, weight_path
+from swarm_leader.catalog.sources.adapter_fit import modules_of, why_module_unfit
+from swarm_leader.catalog.sources.checkpoint import check_unchanged, written
+from swarm_leader.catalog.sources.decoder_tensors import FLOATS, served_name
+from swarm_leader.catalog.sources.lora_config import LoraConfig, parse_lora_config, published_config
+from swarm_leader.catalog.sources.small_files import fingerprint_files, names_in, read_named, small_file
+from swarm_leader.catalog.sources.weight_files import PICKLED, Weight, collect_weights, weight_path
 
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 _SAVED = re.compile(

@@ -8,8 +8,8 @@ from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_core.manifest import is_tensor_name
 from swarm_core.tensor_names import EMBEDDING, FINAL_NORM, HEAD, layer_of
 
-from swarm_leader.catalog.config_json import ModelConfig
-from swarm_leader.catalog.weight_files import Weight
+from swarm_leader.catalog.sources.config_json import ModelConfig
+from swarm_leader.catalog.sources.weight_files import Weight
 
 FLOATS = {"F64", "F32", "F16", "BF16"}
 _PREFIXES = (("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."))

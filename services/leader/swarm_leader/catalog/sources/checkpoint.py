@@ -11,9 +11,9 @@ from swarm_core.manifest import CONFIG_NAME, FileEntry, Manifest, TensorEntry
 from swarm_core.servable_parts import TrainingSplit
 from swarm_core.slices import LayerRange, slice_tensors
 
-from swarm_leader.catalog.config_json import ModelConfig, drop_private, parse_config, parse_json_object
-from swarm_leader.catalog.decoder_tensors import check_layers_alike, served_weights
-from swarm_leader.catalog.small_files import (
+from swarm_leader.catalog.sources.config_json import ModelConfig, drop_private, parse_config, parse_json_object
+from swarm_leader.catalog.sources.decoder_tensors import check_layers_alike, served_weights
+from swarm_leader.catalog.sources.small_files import (
     GENERATION_NAME,
     INDEX_NAME,
     check_tokenizer,
@@ -22,7 +22,13 @@ from swarm_leader.catalog.small_files import (
     read_named,
     small_files,
 )
-from swarm_leader.catalog.weight_files import HeaderOf, Weight, choose_weight_files, collect_weights, weight_path
+from swarm_leader.catalog.sources.weight_files import (
+    HeaderOf,
+    Weight,
+    choose_weight_files,
+    collect_weights,
+    weight_path,
+)
 
 
 @dataclass(frozen=True)

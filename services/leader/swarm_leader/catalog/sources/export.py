@@ -15,15 +15,15 @@ from swarm_core.manifest import CONFIG_NAME, MANIFEST_NAME, Manifest
 from swarm_core.servable_parts import ADAPTER_CONFIG_NAME, TrainingSplit
 from swarm_core.tensor_names import EMBEDDING, FINAL_NORM, HEAD, layer_of
 
-from swarm_leader.catalog.adapter import Adapter, check_fits, find_base, plain_names
-from swarm_leader.catalog.checkpoint import Checkpoint, read_config
-from swarm_leader.catalog.config_json import ModelConfig
-from swarm_leader.catalog.decoder_tensors import check_layers_alike, served_name, served_weights
-from swarm_leader.catalog.export_json import SHARDS_NAME, Export, parse_export
 from swarm_leader.catalog.files import open_plain
-from swarm_leader.catalog.lora_config import parse_lora_config
-from swarm_leader.catalog.shards import Placed, place_recorded, place_unrecorded
-from swarm_leader.catalog.small_files import (
+from swarm_leader.catalog.sources.adapter import Adapter, check_fits, find_base, plain_names
+from swarm_leader.catalog.sources.checkpoint import Checkpoint, read_config
+from swarm_leader.catalog.sources.config_json import ModelConfig
+from swarm_leader.catalog.sources.decoder_tensors import check_layers_alike, served_name, served_weights
+from swarm_leader.catalog.sources.export_json import SHARDS_NAME, Export, parse_export
+from swarm_leader.catalog.sources.lora_config import parse_lora_config
+from swarm_leader.catalog.sources.shards import Placed, place_recorded, place_unrecorded
+from swarm_leader.catalog.sources.small_files import (
     GENERATION_NAME,
     TOKENIZER_NAMES,
     check_tokenizer,
@@ -32,7 +32,7 @@ from swarm_leader.catalog.small_files import (
     read_named,
     small_file,
 )
-from swarm_leader.catalog.weight_files import PICKLED, WEIGHT_FILE, Weight, collect_weights, weight_path
+from swarm_leader.catalog.sources.weight_files import PICKLED, WEIGHT_FILE, Weight, collect_weights, weight_path
 
 _STAGE = re.compile(r"stage-(0|[1-9][0-9]{0,3})", re.ASCII)
 _LAYER = re.compile(r"model\.layers\.([0-9]+)\.", re.ASCII)
