@@ -79,6 +79,21 @@ async def test_an_idle_model_is_loaded_again_by_the_next_request(tmp_path):
         assert [stage.fellow_name for stage in after.stages] == ["attic", "kitchen"]
 
 
+async def test_a_model_goes_idle_also_when_a_neighbour_reports_the_broken_link_first(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+        await rig.load_ready(num_stages=2, transport=stage_pb2.TRANSPORT_TUNNEL)
+        kitchen.reaches_relay = False
+
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "stage 1 closed the link")
+        await rig.until_state("WIRING")
+        kitchen.report(link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "no request for 900 s")
+
+        idle = await rig.until_state("IDLE")
+        assert idle.reason == "stage 1 on kitchen was unloaded for idleness: no request for 900 s"
+        kitchen.reaches_relay = True
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
 async def test_who_waits_for_an_idle_model_to_load_again_hears_so_and_is_counted(tmp_path):
     async with (
         running_leader(tmp_path, queue_max=2) as rig,

@@ -26,6 +26,8 @@ _KIND_WORDS = {
     link_pb2.STAGE_EVENT_KIND_EVICTED: "was evicted",
 }
 _WAITING = (PlacementState.RECOVERING, PlacementState.WIRING)  # without a task, these wait for fellows
+# A stage that ends for idleness breaks its neighbours' links, and they may be heard before its own fellow.
+_IDLING = (PlacementState.READY, PlacementState.WIRING)
 UNWANTED_AGAIN_S = 10.0  # how long a fellow has to end a stage it was told to end before it is told again
 
 
@@ -72,7 +74,7 @@ class Faults:
         words = f"{where} {_KIND_WORDS.get(event.kind, 'ended')}: {event.message}"
         if event.kind == link_pb2.STAGE_EVENT_KIND_EVICTED:
             self._end(placement, PlacementState.UNLOADED, ModelNotReady(words, **facts), fellow.fellow_id)
-        elif event.kind == link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED and placement.state is PlacementState.READY:
+        elif event.kind == link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED and placement.state in _IDLING:
             self._end(placement, PlacementState.IDLE, ModelNotReady(words, **facts), fellow.fellow_id)
         else:
             self._end(placement, PlacementState.FAILED, StageFailed(words, **facts), fellow.fellow_id)
