@@ -122,6 +122,30 @@ async def test_of_two_loads_at_once_the_second_is_refused_and_told_what_loads(tm
         assert (await refusal_of(rig.load(model_id=waiting, fellow_ids=["kitchen"]))).why is Reason.CONFLICT
 
 
+async def test_a_plan_says_which_model_ends_to_make_room(tmp_path):
+    kitchen = kitchen_of(models_max=1)
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        add_other(rig)
+        first = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=OTHER))
+        await rig.load_ready()
+
+        planned = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=OTHER))
+
+        assert not [note for note in first.notes if "makes room" in note]
+        assert f"kitchen makes room: {MODEL} ends (SWARM_MAX_LOADED_MODELS)" in planned.notes
+
+
+async def test_a_plan_beside_what_is_served_ends_nothing(tmp_path):
+    kitchen = kitchen_of(models_max=2)
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        add_other(rig)
+        await rig.load_ready()
+
+        planned = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=OTHER))
+
+        assert not [note for note in planned.notes if "makes room" in note]
+
+
 async def test_a_load_that_leaves_the_choice_goes_where_nothing_loads(tmp_path):
     kitchen, attic = kitchen_of(models_max=1), ScriptedFellow("attic", 2 * 10**9)
     kitchen.may_load.clear()

@@ -68,6 +68,7 @@ class FellowFacts:
     compute_dtype: what its stage would compute in, as spelled in safetensors; "" is unknown.
     compute_capability: of the oldest CUDA card its stage would be on, as (major, minor); None is unknown, or no card.
     busy_with: models that load on it now and take every place it has for one, so that another would evict them.
+    makes_room_of: models that are served on it and would be evicted for a new one.
     devices: those a stage of it would be on, in its own order: its best one, or with serve_devices all its cards.
     """
 
@@ -77,6 +78,7 @@ class FellowFacts:
     compute_dtype: str
     capabilities: Capabilities
     busy_with: str = ""
+    makes_room_of: tuple[str, ...] = ()
     compute_capability: tuple[int, int] | None = None
     devices: tuple[DeviceFacts, ...] = ()
 

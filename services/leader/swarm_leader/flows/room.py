@@ -34,6 +34,9 @@ def facts_of(fellow: Fellow, placements: Sequence[Placement] = ()) -> FellowFact
         compute_dtype=_compute_dtype(devices),
         capabilities=fellow.capabilities,
         busy_with=", ".join(one.model_id for one in arriving) if is_full else "",
+        makes_room_of=tuple(
+            one.model_id for one in placements if one.record.placement_id in _evicted(fellow, placements, arriving_ids)
+        ),
         compute_capability=min(filter(None, map(_compute_capability, devices)), default=None),
         devices=tuple(
             DeviceFacts(
@@ -84,14 +87,19 @@ def _room_bytes(
     if not device.HasField("memory_free_bytes"):
         return None
     index = device.device_index
-    here = {*fellow.stages, *(one.record.placement_id for one in placements)}
-    surplus = max(0, len(here) + 1 - _models_max(fellow)) if fellow.capabilities.serve else 0
-    evicted = [held for placement_id, held in fellow.stages.items() if placement_id not in arriving][:surplus]
+    evicted = [fellow.stages[placement_id] for placement_id in _evicted(fellow, placements, arriving)]
     room = device.memory_free_bytes + sum(freed.get(index, 0) for freed in fellow.freed_bytes.values())
     room += sum(fellow.memory_of(held).get(index, 0) for held in evicted)
     if device.HasField("memory_total_bytes"):
         room = min(room, device.memory_total_bytes)
     return max(0, room - sum(_promised_bytes(fellow, device, placement) for placement in placements))
+
+
+def _evicted(fellow: Fellow, placements: Sequence[Placement], arriving: set[str]) -> list[str]:
+    """Placements whose stages it would end for one more model: its oldest beyond its limit, but none that arrives."""
+    here = {*fellow.stages, *(one.record.placement_id for one in placements)}
+    surplus = max(0, len(here) + 1 - _models_max(fellow)) if fellow.capabilities.serve else 0
+    return [placement_id for placement_id in fellow.stages if placement_id not in arriving][:surplus]
 
 
 def _promised_bytes(fellow: Fellow, device: hardware_pb2.Device, placement: Placement) -> int:

@@ -33,7 +33,7 @@ def plan(
     Every layer is on exactly one stage and one device, every stage has at least one layer and a fellow of its own, and
     weights, KV and working buffers of a stage fit its fellow's devices. A fellow all of whose places are taken by loads
     gets no other model meanwhile. The same facts give the same plan, whatever their order. Where too few fellows can
-    quantise as asked, the plan says in a note what it falls back to.
+    quantise as asked, the plan says in a note what it falls back to; and which models it ends to make room.
     manifest: of the weights. adapters: resolved; request.adapters are not looked at.
     Raises NoFellow, TooFewFellows, NotEnoughMemory, CapabilityMissing, FellowNotFound, BadRequest, ServableCorrupt,
     Conflict (names the model that loads); nothing else.
@@ -50,11 +50,22 @@ def plan(
         adapters=tuple(adapters),
         quantization=asked,
     )
-    planned = replace(_plan_quantized(wanted, fellows), quantization_asked=asked)
-    if not 0 < longest < request.context_tokens:
-        return planned
-    note = f"context cut from {request.context_tokens:,} to {longest:,} tokens, the most this model takes"
-    return replace(planned, notes=(note, *planned.notes))
+    planned = _plan_quantized(wanted, fellows)
+    notes = [*planned.notes, *_room_notes(planned, fellows)]
+    if 0 < longest < request.context_tokens:
+        cut = f"context cut from {request.context_tokens:,} to {longest:,} tokens, the most this model takes"
+        notes.insert(0, cut)
+    return replace(planned, quantization_asked=asked, notes=tuple(notes))
+
+
+def _room_notes(planned: Plan, fellows: Sequence[FellowFacts]) -> list[str]:
+    """What is evicted where this model goes: people would else miss it only when they ask it."""
+    used = {stage.fellow_id for stage in planned.stages}
+    return [
+        f"{fellow.name} makes room: {', '.join(fellow.makes_room_of)} ends (SWARM_MAX_LOADED_MODELS)"
+        for fellow in sorted(fellows, key=lambda fellow: fellow.name)
+        if fellow.fellow_id in used and fellow.makes_room_of
+    ]
 
 
 def _plan_quantized(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:
