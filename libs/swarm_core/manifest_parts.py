@@ -9,7 +9,16 @@ from urllib.parse import urlsplit
 from swarm_core.errors import ServableCorrupt
 from swarm_core.manifest_fields import MANIFEST_NAME, count_in, flag_in, text_in
 from swarm_core.quantization import METHODS
-from swarm_core.servable_parts import CODECS, LORA_RANK_MAX, VARIANTS, AdapterOf, HubOrigin, TrainingSplit
+from swarm_core.servable_parts import (
+    CODECS,
+    DORA,
+    LORA,
+    LORA_RANK_MAX,
+    VARIANTS,
+    AdapterOf,
+    HubOrigin,
+    TrainingSplit,
+)
 from swarm_core.tensor_names import LORA_A, LORA_B, LORA_MAGNITUDE, adapted_module, layer_of
 
 SCALE_MAX = 1e6  # of what an adapter adds; those in use are below 100
@@ -67,7 +76,7 @@ def read_adapter(part: Any) -> AdapterOf | None:
         raise ServableCorrupt(f"{MANIFEST_NAME}: adapter.targets is {str(targets)[:100]}, not names of modules")
     if not isinstance(scales, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in scales):
         raise ServableCorrupt(f"{MANIFEST_NAME}: adapter.scales is {str(scales)[:100]}, not pairs of module and scale")
-    variant = text_in(part, "variant", default="lora")
+    variant = text_in(part, "variant", default=LORA)
     if variant not in VARIANTS:
         raise ServableCorrupt(f"{MANIFEST_NAME}: adapter.variant is {variant[:40]!r}, not one of {', '.join(VARIANTS)}")
     return AdapterOf(
@@ -144,7 +153,7 @@ def _rank(adapter: AdapterOf, module: str, parts: Mapping[str, tuple[int, ...]])
             f"module {module} has A {list(a)} and B {list(b)}; [rank, inputs] and [outputs, rank] up to {LORA_RANK_MAX}"
         )
     magnitude = parts.get(LORA_MAGNITUDE)
-    expected = (b[0],) if adapter.variant == "dora" else None
+    expected = (b[0],) if adapter.variant == DORA else None
     if magnitude != expected:
         raise ServableCorrupt(f"module {module} has magnitudes {magnitude}; a {adapter.variant} has {expected}")
     return a[0]

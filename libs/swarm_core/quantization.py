@@ -10,8 +10,8 @@ NONE = "none"
 NF4 = "nf4"
 INT8 = "int8"
 INT4_FAST = "int4-fast"
-METHODS = (NONE, NF4, INT8, INT4_FAST)
 QUANTIZED = (NF4, INT8, INT4_FAST)
+METHODS = (NONE, *QUANTIZED)
 _BY_BITS = {4: NF4, 8: INT8, 16: NONE, 32: NONE}
 _BACKENDS = {"bitsandbytes": (NF4, INT8), "torchao": (INT4_FAST,)}
 BLOCK = 64  # elements of a weight that share a scale in NF4; bitsandbytes' default
@@ -56,8 +56,8 @@ def int4_group(inputs: int) -> int:
 def held_bytes(method: str, shape: Sequence[int], full_bytes: int) -> int:
     """Bytes of a linear weight [outputs, inputs] once held. full_bytes: of one element at full precision.
 
-    The seed prices 0.55 and 1.05 bytes a parameter; this is what the formats take, scales included. What int4-fast
-    cannot hold is NF4.
+    Exactly what the formats take, scales included. What int4-fast cannot hold is NF4.
+    Source: docs/decisions/0009-quantised-weights-are-priced-by-their-format.md
     """
     elements = math.prod(shape)
     group = int4_group(shape[-1])

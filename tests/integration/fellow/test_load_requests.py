@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from silentswarm.core.v1 import reason_pb2, weights_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_fellow.domain.capabilities import ADAPTERS_MAX
 
 from tests.integration.fellow.running_fellow import running_fellow
 from tests.integration.fellow.scripted_leader import ScriptedLeader, TinyAdapter, TinyModel
@@ -80,7 +81,7 @@ async def test_layers_go_on_devices_by_this_fellow_s_own_names(tmp_path: Path):
     [
         ({"model_id": ADAPTER.model_id, "manifest_sha256": ADAPTER.sha256}, "has no weights to build a stage of"),
         ({"adapters": [weights_pb2.AdapterRef(model_id="tiny/one", manifest_sha256=ONE.sha256)]}, "is a whole model"),
-        ({"adapters": [MERGED] * 65}, "65 adapters of one stage; at most 64"),
+        ({"adapters": [MERGED] * (ADAPTERS_MAX + 1)}, f"at most {ADAPTERS_MAX}"),
     ],
 )
 async def test_models_in_each_other_s_place_are_refused(tmp_path: Path, changes: dict, words: str):

@@ -3,7 +3,7 @@
 import pytest
 from safetensors import safe_open
 from swarm_core.manifest import Manifest, TensorEntry
-from swarm_leader.domain.planning.budget import WeightForm, stage_weight_bytes
+from swarm_leader.domain.planning.budget import WeightForm, cost_of
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.holding import Holding
 
@@ -46,4 +46,4 @@ def test_a_stage_takes_what_was_planned_within_a_twentieth(tmp_path, family, qua
 
     for layers in [*even_ranges(2, 1), *even_ranges(2, 2)]:
         built = build_slice(config, layers, files, holding, lambda done, total: None)
-        assert built.weight_bytes == pytest.approx(stage_weight_bytes(manifest, form, layers), rel=0.05)
+        assert built.weight_bytes == pytest.approx(cost_of(manifest, form).weight_bytes(layers), rel=0.05)

@@ -75,11 +75,12 @@ def test_a_ready_ring_may_be_wired_again_and_go_idle():
     ],
 )
 def test_a_request_is_the_same_wish_when_it_asks_for_nothing_else(request_, same):
-    assert rules.is_same_wish(make_record(), request_) is same
+    assert (not rules.find_differences(make_record(), request_)) is same
 
 
 def test_stages_and_routes_are_set_one_by_one():
-    record = rules.set_routes(rules.set_stage(make_record(), 1, "loaded"), (Route.DIRECT, Route.RELAY))
+    loaded = rules.set_loaded(make_record(), 1, rules.LoadedStage(), "b")
+    record = rules.set_routes(loaded, (Route.DIRECT, Route.RELAY))
 
     assert [(stage.state, stage.route) for stage in record.stages] == [
         ("loading", Route.DIRECT),
@@ -117,15 +118,15 @@ def test_what_was_asked_for_and_could_not_be_had_is_the_same_wish_again():
     record = rules.begin(plan(base, fellows, PlanRequest(quantization="nf4")), "org/tiny", "f" * 64, "p1", 1.7e9)
 
     assert record.quantization == "none"
-    assert rules.is_same_wish(record, PlanRequest(quantization="nf4"))
-    assert rules.is_same_wish(record, PlanRequest(quantization="none"))
+    assert not rules.find_differences(record, PlanRequest(quantization="nf4"))
+    assert not rules.find_differences(record, PlanRequest(quantization="none"))
     assert rules.find_differences(record, PlanRequest(quantization="int8")) == ["quantization int8"]
 
 
 def test_a_ring_without_links_codes_nothing_and_so_gives_every_codec():
     record = rules.begin(plan(make_manifest(), [make_fellow("a")], PlanRequest()), "org/tiny", "f" * 64, "p1", 1.7e9)
 
-    assert rules.is_same_wish(record, PlanRequest(codec="int8"))
+    assert not rules.find_differences(record, PlanRequest(codec="int8"))
 
 
 def test_the_same_placement_again_asks_for_everything_it_was_given():
@@ -142,7 +143,7 @@ def test_the_same_placement_again_asks_for_everything_it_was_given():
         adapters=("pirate",),
         codec="int8",
     )
-    assert rules.is_same_wish(record, rules.ask_again(record))
+    assert not rules.find_differences(record, rules.ask_again(record))
 
 
 def test_what_a_fellow_measured_is_kept_beside_what_was_planned():

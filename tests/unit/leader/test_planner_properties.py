@@ -16,7 +16,7 @@ from swarm_core.quantization import METHODS, NONE
 from swarm_core.servable_parts import TrainingSplit
 from swarm_core.slices import LayerRange
 from swarm_leader.domain.holding import AdapterUse
-from swarm_leader.domain.planning.budget import WeightForm, stage_weight_bytes
+from swarm_leader.domain.planning.budget import WeightForm, cost_of
 from swarm_leader.domain.planning.plan import PlanRequest
 from swarm_leader.domain.planning.planner import plan
 
@@ -185,9 +185,9 @@ def test_a_quantised_stage_never_needs_more_than_one_at_full_precision(manifest,
     start = data.draw(st.integers(0, manifest.layer_count - 1))
     layers = LayerRange(start, data.draw(st.integers(start + 1, manifest.layer_count)), manifest.layer_count)
 
-    held = stage_weight_bytes(manifest, WeightForm(dtype, method), layers)
+    held = cost_of(manifest, WeightForm(dtype, method)).weight_bytes(layers)
 
-    assert held <= stage_weight_bytes(manifest, WeightForm(dtype, NONE), layers)
+    assert held <= cost_of(manifest, WeightForm(dtype, NONE)).weight_bytes(layers)
 
 
 @examples(80)

@@ -11,6 +11,7 @@ from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
 from swarm_core.errors import BadRequest, Cancelled, CapabilityMissing, Conflict, LoadFailed, Reason, SwarmError
 from swarm_core.listen import join_host_port
 
+from swarm_fellow.domain.capabilities import ADAPTERS_MAX
 from swarm_fellow.domain.device_runs import DeviceRun, place_layers
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
 from swarm_fellow.host.fetch import FetchedModel, FetchedSlice, ModelRef, SliceFetcher
@@ -20,7 +21,6 @@ log = structlog.get_logger()
 
 # Told (step, done, total); bytes for "fetch" and "weights", processes for "start".
 LoadProgress = Callable[[str, int, int], None]
-ADAPTERS_MAX = 64  # of one stage; each is a manifest to hold and files to keep
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,10 @@ def _paths(model: FetchedModel) -> dict[str, str]:
 
 def _answer_again(held: HeldStage, spec: stage_pb2.StageSpec) -> link_pb2.LoadDone:
     """The answer of the first load, with nothing fetched. Raises Conflict when it was another stage."""
-    same = ("model_id", "stage_index", "stage_count", "layer_start", "layer_stop", "manifest_sha256")
-    same += ("weights_model_id", "adapters", "quantization", "storage_dtype")
+    same = (
+        *("model_id", "stage_index", "stage_count", "layer_start", "layer_stop", "manifest_sha256"),
+        *("weights_model_id", "adapters", "quantization", "storage_dtype"),
+    )
     if any(getattr(held.spec, name) != getattr(spec, name) for name in same):
         raise Conflict(f"this fellow holds {describe_stage(held.spec)}", placement=spec.placement_id)
     answer = link_pb2.LoadDone()

@@ -68,7 +68,9 @@ def _claim(entry: Any, data_bytes: int) -> tuple[str, tuple[int, ...], int, int]
     """(dtype, shape, first byte, bytes) of one entry; None when they make no sense."""
     if not isinstance(entry, dict):
         return None
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    dtype = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
     if not (isinstance(dtype, str) and dtype in DTYPE_BYTES and _are_counts(shape) and _are_counts(offsets)):
         return None
     if len(shape) > _DIMENSIONS_MAX or len(offsets) != 2 or not offsets[0] <= offsets[1] <= data_bytes:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import structlog
@@ -67,7 +68,7 @@ def measure(buffer_bytes: int, threads: int, read_s: float, clock: Callable[[], 
     parts = np.array_split(buffer, threads)
     with ThreadPoolExecutor(threads) as pool:
 
-        def each(work: Callable[[object], object], over: Iterable[object]) -> None:
+        def each(work: Callable[[Any], object], over: Iterable[Any]) -> None:
             for _ in pool.map(work, over):
                 pass
 

@@ -6,7 +6,7 @@ from swarm_core.errors import StaleEpoch
 
 from swarm_leader.domain.holding import AdapterUse, measured_runs
 from swarm_leader.domain.planning.plan import NO_CODEC, Plan, PlanRequest
-from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, StageRecord, Transport
+from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, Transport
 
 S = PlacementState
 _FOLLOWS: dict[PlacementState, set[PlacementState]] = {
@@ -84,11 +84,6 @@ def end(record: PlacementRecord, state: PlacementState, reason: str, lost_fellow
     return replace(record, state=state, reason=reason, stages=stages)
 
 
-def set_stage(record: PlacementRecord, stage_index: int, state: str) -> PlacementRecord:
-    """The record with one stage in another state."""
-    return replace(record, stages=tuple(_with_state(stage, stage_index, state) for stage in record.stages))
-
-
 def set_routes(record: PlacementRecord, routes: tuple[Route, ...]) -> PlacementRecord:
     """The record with the way each stage reaches the next."""
     pairs = zip(record.stages, routes, strict=True)
@@ -120,11 +115,6 @@ def ask_again(record: PlacementRecord, fellow_ids: tuple[str, ...] = ()) -> Plan
         adapters=tuple(adapter.model_id for adapter in record.adapters if adapter.use is AdapterUse.CHOSEN),
         codec=record.codec,
     )
-
-
-def is_same_wish(record: PlacementRecord, request: PlanRequest) -> bool:
-    """Whether a request asks for nothing that this placement does not already give."""
-    return not find_differences(record, request)
 
 
 def find_differences(record: PlacementRecord, request: PlanRequest) -> list[str]:
@@ -159,7 +149,3 @@ def _is_coded(record: PlacementRecord, codec: str) -> bool:
     """Whether the links are coded as a request asks for."""
     coded = {stage.codec_out or NO_CODEC for stage in record.stages[:-1]}
     return codec in ("", record.codec) or coded <= {codec}
-
-
-def _with_state(stage: StageRecord, stage_index: int, state: str) -> StageRecord:
-    return replace(stage, state=state) if stage.stage_index == stage_index else stage

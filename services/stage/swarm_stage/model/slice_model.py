@@ -49,8 +49,9 @@ class SliceModel:
         self._config: Any = model.config
         self._decoder: Any = model.model
         self._carrier = Carrier() if len(spread.devices) > 1 else None
-        for index, layer in enumerate(self._decoder.layers if self._carrier else ()):
-            self._carrier.deliver_to(layer, torch.device(spread.device_of_layer(index)))
+        if self._carrier is not None:
+            for index, layer in enumerate(self._decoder.layers):
+                self._carrier.deliver_to(layer, torch.device(spread.device_of_layer(index)))
         self._run_weight_bytes = [0] * len(spread.runs)
         for name, parameter in model.named_parameters():
             self._run_weight_bytes[spread.run_of(name)] += parameter.nbytes

@@ -66,7 +66,7 @@ def read_export(folder: Path, asked_base: str, models: Mapping[str, Manifest]) -
         )
     seen = [] if manifest is None else [manifest]
     if any(shard.lora_config for shard in shards):
-        return _adapter_of(folder, export, shards, seen, asked_base, models)
+        return _adapter_of(export, shards, seen, asked_base, models)
     if asked_base:
         raise BadRequest("the shards hold whole weights; a base belongs to a LoRA adapter", field="base_model_id")
     return _checkpoint_of(folder, export, shards, seen)
@@ -166,7 +166,7 @@ def _merge(
 
 
 def _adapter_of(
-    folder: Path, export: Export, shards: list[Shard], seen: list[Path], asked: str, models: Mapping[str, Manifest]
+    export: Export, shards: list[Shard], seen: list[Path], asked: str, models: Mapping[str, Manifest]
 ) -> Adapter:
     """Shards of LoRA adapters: one adapter over all layers."""
     configs = [shard.lora_config for shard in shards]

@@ -10,7 +10,7 @@ from swarm_core.quantization import NONE, held_bytes, is_quantized_weight
 from swarm_core.slices import EMBEDDING, FINAL_NORM, HEAD, LayerRange, layer_of, slice_tensors
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
-# Buffers that come and go in one forward pass beyond those counted below; seed 000 keeps the same room.
+# Buffers that come and go in one forward pass beyond those counted below; a stage keeps the same room.
 PASSING_BYTES = 300 * 2**20
 PREFILL_CHUNK_TOKENS = 256  # SWARM_SERVE_PREFILL_CHUNK's default, for a first stage that does not say its own
 # Hidden-sized buffers alive at once in one layer: residual, norm, q, k, v, attention output, and the MLP's three
@@ -138,13 +138,6 @@ def cost_of(
         vocabulary_size=manifest.vocabulary_size,
         prefill_chunk_tokens=prefill_chunk_tokens or PREFILL_CHUNK_TOKENS,
     )
-
-
-def stage_weight_bytes(
-    manifest: Manifest, form: WeightForm, layers: LayerRange, adapters: Sequence[AdapterCost] = ()
-) -> int:
-    """What a plan says the weights of one stage take on one device, in bytes; what a load then measures is compared."""
-    return cost_of(manifest, form, adapters).weight_bytes(layers)
 
 
 def query_heads(manifest: Manifest) -> int:

@@ -64,7 +64,7 @@ def place(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
         context_tokens=wanted.context_tokens,
         kv_tokens=sizing.kv_tokens,
         in_flight_max=sizing.in_flight,
-        notes=(*storage_notes(wanted, form, ring), *notes, *route_notes, *batch_notes),
+        notes=(*storage_notes(form, ring), *notes, *route_notes, *batch_notes),
         batch_max=batch_max,
         quantization=form.quantization,
         storage_dtype=form.storage_dtype,

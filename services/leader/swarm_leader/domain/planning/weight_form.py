@@ -23,7 +23,7 @@ def may_store_in_half(wanted: Wanted, fellows: Sequence[FellowFacts]) -> bool:
     return stored in HALVES and any(stored in fellow.capabilities.storage_dtypes for fellow in fellows)
 
 
-def storage_notes(wanted: Wanted, form: WeightForm, ring: Sequence[FellowFacts]) -> list[str]:
+def storage_notes(form: WeightForm, ring: Sequence[FellowFacts]) -> list[str]:
     """Why weights are held in another type than they are computed in, in words; none when they are not."""
     if not form.storage_dtype:
         return []

@@ -68,7 +68,7 @@ class LeanLinear(AdaptedLinear):
         return y
 
 
-def low_rank_sums(linears: Sequence[nn.Module]) -> dict[int, LowRankSum]:
+def low_rank_sums(linears: Sequence[Any]) -> dict[int, LowRankSum]:
     """What each adapter adds to layers whose outputs stand side by side, by its place."""
     parts: dict[int, list[tuple[int, torch.Tensor, torch.Tensor]]] = {}
     output_start, dtype = 0, torch.float32
