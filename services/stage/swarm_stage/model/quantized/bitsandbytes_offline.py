@@ -1,17 +1,10 @@
 """bitsandbytes, imported so that it fetches nothing. Import it from here alone."""
 
-import sys
+from swarm_stage.hidden_packages import hidden
 
 # On processors with bf16 instructions bitsandbytes asks the package `kernels`, where that is installed, for a kernel
 # from the hub when it is imported, and runs what comes. Told that there is none it uses its own.
-_here = sys.modules.get("kernels")
-sys.modules["kernels"] = None  # type: ignore[assignment]
-try:
+with hidden("kernels"):
     import bitsandbytes
-finally:
-    if _here is None:
-        del sys.modules["kernels"]
-    else:
-        sys.modules["kernels"] = _here
 
 __all__ = ["bitsandbytes"]
