@@ -138,6 +138,22 @@ async def test_a_request_for_an_adapter_wakes_the_idle_base_with_every_adapter_i
         assert list((await rig.get()).adapters) == list(ADAPTERS)
 
 
+async def test_an_idle_base_wakes_without_an_adapter_that_left_the_catalog(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, fellow()) as (kitchen,):
+        write_adapters(rig)
+        await rig.load_ready(adapters=ADAPTERS)
+        kitchen.report(fellow_link_pb2.STAGE_EVENT_KIND_IDLE_UNLOADED, "idle for a second")
+        await rig.until_state("IDLE")
+        (rig.leader.config.models_root / "poet" / "servable.json").unlink()
+
+        texts = [text_of([event async for event in ask(rig, one)]) for one in (MODEL, "ann/pirate")]
+        gone = await refusal_of(ask(rig, "poet"))
+
+        assert texts == ["Hi there", "Hi there"]
+        assert list((await rig.get()).adapters) == ["ann/pirate"]
+        assert gone.why in (Reason.MODEL_NOT_FOUND, Reason.SERVABLE_CORRUPT)
+
+
 async def test_adapters_and_their_base_wait_for_the_same_places(tmp_path):
     """They run in one ring: what one takes, the others cannot have."""
     few = fellow(serve_concurrent=capabilities_pb2.ServeConcurrent(in_flight_max=1))

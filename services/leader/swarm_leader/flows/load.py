@@ -36,7 +36,7 @@ from swarm_leader.flows.room import fleet_facts
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.tasks import TaskSet, gather_all
 from swarm_leader.flows.wire import Wiring
-from swarm_leader.flows.wishes import ModelWish, resolve_model
+from swarm_leader.flows.wishes import ModelWish, find_adapters, resolve_model
 from swarm_leader.flows.words import load_to_proto
 
 log = structlog.get_logger()
@@ -142,10 +142,15 @@ class Loading:
             return placement
 
     async def wake(self, placement: Placement) -> Placement:
-        """Load an idle model again as it was: on the same fellows while they can, else on others."""
+        """Load an idle model again as it was: on the same fellows while they can, else on others.
+
+        Adapters that left the catalog meanwhile are left out: the others and the base are not to end with them.
+        """
         record = placement.record
-        again = rules.ask_again(record)
-        same = rules.ask_again(record, tuple(stage.fellow_id for stage in record.stages))
+        await asyncio.to_thread(self._catalog.refresh)
+        adapters = find_adapters(self._catalog, record.model_id, rules.ask_again(record).adapters)
+        again = replace(rules.ask_again(record), adapters=adapters)
+        same = replace(again, fellow_ids=tuple(stage.fellow_id for stage in record.stages))
         try:
             return await self.load(record.model_id, same, is_waking=True, instead_of=placement)
         except SwarmError as error:

@@ -1,13 +1,17 @@
 """What a load asks for, in terms of the catalog: whose weights, which adapters. Looks at manifests alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from swarm_core.errors import BadRequest, ModelNotFound, ServableCorrupt
+import structlog
+from swarm_core.errors import BadRequest, ModelNotFound, ServableCorrupt, SwarmError
 from swarm_core.manifest import Manifest
 
 from swarm_leader.domain.planning.plan import ALL_ADAPTERS, PlanRequest
 from swarm_leader.domain.planning.wanted import AdapterWish
 from swarm_leader.domain.ports import Catalog
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,19 @@ def resolve_model(catalog: Catalog, model_id: str, request: PlanRequest) -> Mode
         request=named,
         quantization=manifest.quantization or weights.quantization,
     )
+
+
+def find_adapters(catalog: Catalog, model_id: str, adapter_ids: Sequence[str]) -> tuple[str, ...]:
+    """Those of these that the catalog still has for this model; others are logged with what is wrong with them."""
+    found = []
+    for adapter_id in adapter_ids:
+        try:
+            _adapter(catalog, catalog.get(model_id), adapter_id)
+        except SwarmError as error:
+            log.warning("an adapter is left out", model=model_id, adapter=adapter_id, why=error.message)
+        else:
+            found.append(adapter_id)
+    return tuple(found)
 
 
 def _base_of(catalog: Catalog, adapter: Manifest) -> Manifest:
