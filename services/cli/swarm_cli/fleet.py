@@ -12,15 +12,15 @@ from silentswarm.leader.v1 import fleet_pb2
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
 from swarm_cli.leader import Leader
 from swarm_cli.serving import UNLOAD_TIMEOUT_S
-from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of
+from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of, without_controls
 
-app = typer.Typer(help="List the fellows; ping, release, purge, update or delete one.", no_args_is_help=False)
+app = typer.Typer(help="List the machines; ping, release, purge, update or delete.", no_args_is_help=False)
 FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
 
 
 @app.callback(invoke_without_command=True)
 def fellows(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the fellows; ping, release, purge, update or delete one."""
+    """List the machines; ping, release, purge, update or delete."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -51,22 +51,36 @@ def release_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOptio
     """End every stage of a fellow; it stays connected."""
     context: CommandContext = ctx.obj
     request = fleet_pb2.ReleaseFellowRequest(fellow_id=name)
-    context.run(leader, lambda to: to.ask(to.fleet.ReleaseFellow, request, UNLOAD_TIMEOUT_S))
-    out().print(f"{name} holds no stage any more", markup=False)
+
+    async def release(to: Leader) -> list[str]:
+        served = await _models_on(to, name)
+        await to.ask(to.fleet.ReleaseFellow, request, UNLOAD_TIMEOUT_S)
+        return served
+
+    out().print(f"{name} holds no stage any more{_ended(context.run(leader, release))}", markup=False)
 
 
 @app.command("purge")
 def purge_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
-    """End every stage of a fellow and empty its model cache; it stays connected."""
+    """End every stage of a fellow and empty its model cache."""
     context: CommandContext = ctx.obj
     request = fleet_pb2.PurgeFellowRequest(fellow_id=name)
-    context.run(leader, lambda to: to.ask(to.fleet.PurgeFellow, request, UNLOAD_TIMEOUT_S))
-    out().print(f"{name} holds no stage and no cached model any more", markup=False)
+
+    async def purge(to: Leader) -> list[str]:
+        served = await _models_on(to, name)
+        await to.ask(to.fleet.PurgeFellow, request, UNLOAD_TIMEOUT_S)
+        return served
+
+    ended = _ended(context.run(leader, purge))
+    out().print(f"{name} holds no stage and no cached model any more{ended}", markup=False)
 
 
 @app.command("update")
 def update_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
-    """End every stage of a fellow and start its program anew, as it lies on its disk now; it comes back by itself."""
+    """End every stage of a fellow and start its program anew.
+
+    As it lies on its disk now; it comes back by itself.
+    """
     context: CommandContext = ctx.obj
     request = fleet_pb2.UpdateFellowRequest(fellow_id=name)
     context.run(leader, lambda to: to.ask(to.fleet.UpdateFellow, request, UNLOAD_TIMEOUT_S))
@@ -89,6 +103,17 @@ def delete_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption
     if was_connected:
         advice = "stop it first, or use `swarm fellows release` to end its stages only"
         err().print(f"{name} runs and joins again: {advice}", markup=False)
+
+
+async def _models_on(to: Leader, name: str) -> list[str]:
+    """Models with a stage on a fellow, which end with it."""
+    known = await to.ask(to.fleet.ListFellows, fleet_pb2.ListFellowsRequest())
+    mine = [held for fellow in known.fellows if name in (fellow.name, fellow.fellow_id) for held in fellow.stages]
+    return sorted({held.spec.model_id for held in mine})
+
+
+def _ended(models: list[str]) -> str:
+    return f"; that ended {', '.join(map(without_controls, models))}" if models else ""
 
 
 def fellows_table(fellows: Iterable[fleet_pb2.Fellow]) -> RenderableType:

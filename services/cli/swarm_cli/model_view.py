@@ -11,19 +11,36 @@ from swarm_cli.terminal import bytes_text, count_text, shown, table_of
 
 
 def catalog_table(models: Iterable[models_pb2.Model]) -> RenderableType:
-    """One line per model; a damaged one says why, an adapter whose it is."""
-    table = table_of("MODEL", "STATE", "TYPE", "LAYERS", "PARAMETERS", "WEIGHTS")
-    for model in models:
-        is_adapter = model.HasField("adapter")
+    """One line per model, each followed by its adapters; a damaged one says why, an adapter alone whose it is."""
+    table = table_of("MODEL", "STATE", "TYPE", "LAYERS", "PARAMETERS", "WEIGHTS", whole="MODEL")
+    for model, is_below in _by_base(list(models)):
+        alone = f"adapter of {model.adapter.base_model_id}" if model.HasField("adapter") else model.model_type
         table.add_row(
-            shown(model.model_id),
+            shown(f"  {model.model_id}" if is_below else model.model_id),
             shown(_state(model)),
-            shown(f"adapter of {model.adapter.base_model_id}" if is_adapter else model.model_type),
+            "adapter" if is_below else shown(alone),
             str(model.layer_count),
             count_text(model.parameter_count),
             bytes_text(model.weight_bytes),
         )
     return table
+
+
+def _by_base(models: list[models_pb2.Model]) -> list[tuple[models_pb2.Model, bool]]:
+    """Models in their order, each adapter right below its base, and whether it is."""
+    bases = {model.model_id for model in models if not model.HasField("adapter")}
+    rows: list[tuple[models_pb2.Model, bool]] = []
+    for model in models:
+        if model.HasField("adapter") and model.adapter.base_model_id in bases:
+            continue
+        rows.append((model, False))
+        if model.model_id in bases:
+            rows += [
+                (each, True)
+                for each in models
+                if each.HasField("adapter") and each.adapter.base_model_id == model.model_id
+            ]
+    return rows
 
 
 def model_table(model: models_pb2.Model) -> RenderableType:

@@ -1,5 +1,6 @@
 """`swarm model-load` and `swarm model-unload`: which models are served, and where."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from enum import StrEnum
@@ -79,14 +80,16 @@ def load_command(
         status = await to.ask(to.serving.LoadModel, request)
         if not wait:
             return status
-        with steps() as progress:
-            return await wait_until_ready(to, model_id, progress)
+        try:
+            with steps() as progress:
+                return await wait_until_ready(to, model_id, progress)
+        except asyncio.CancelledError:  # Ctrl-C ends the watching; the leader loads on
+            ways = f"`swarm status` shows it, `swarm model-unload {model_id}` ends it"
+            err().print(f"{model_id} goes on loading: {ways}", markup=False)
+            raise
 
     status = context.run(leader, work)
     _show(status, json or context.as_json, plan_view if plan else served_view)
-    if 0 < status.context_tokens < context_tokens:
-        cut = f"cut to the model's maximum, {status.context_tokens} tokens"
-        err().print(f"note: a context of {context_tokens} tokens was asked for; {cut}", markup=False)
 
 
 def unload_command(

@@ -218,7 +218,7 @@ class ScriptedLeader(
 
     async def ListModels(self, request, context):
         broken = models_pb2.Model(model_id="bad", broken="no config.json")
-        return models_pb2.ListModelsResponse(models=[MODEL, broken, ADAPTER])
+        return models_pb2.ListModelsResponse(models=[MODEL, ADAPTER, broken, TRAINED])
 
     async def GetModel(self, request, context):
         if request.model_id not in MODELS:
@@ -291,6 +291,7 @@ class ScriptedLeader(
         fellow = fleet_pb2.Fellow(
             name="fellow-1", state="connected", hardware=hardware_pb2.Hardware(devices=[device]), heartbeat_age_s=2.0
         )
+        fellow.stages.add().spec.model_id = "org/trained"
         return fleet_pb2.ListFellowsResponse(fellows=[fellow])
 
     async def PingFellow(self, request, context):

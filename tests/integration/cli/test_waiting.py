@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from silentswarm.core.v1 import generation_pb2
-from silentswarm.leader.v1 import inference_pb2
+from silentswarm.leader.v1 import inference_pb2, serving_pb2
 
 from tests.integration.cli.scripted_leader import ScriptedLeader, serve
 
@@ -78,6 +78,31 @@ def test_where_a_reply_stands_is_said_once_a_change_and_stdout_is_the_reply_alon
         "waiting: next in line; 8 of 8 places are taken (0 s)",
     ]
     assert "WHERE THE TIME WENT" in ended.stderr and "\x1b" not in ended.stderr
+
+
+class SlowLeader(ScriptedLeader):
+    """Its loads last for ever."""
+
+    async def WatchModel(self, request, context) -> AsyncIterator[serving_pb2.ModelStatus]:
+        stage = serving_pb2.StagePlacement(fellow_name="fellow-1", state="loading")
+        yield serving_pb2.ModelStatus(state=serving_pb2.PLACEMENT_STATE_LOADING, stages=[stage])
+        await asyncio.Event().wait()
+
+
+def test_ctrl_c_while_a_load_is_waited_for_says_that_it_goes_on():
+    with (
+        serve(SlowLeader()) as slow,
+        subprocess.Popen(command(slow, "model-load", "tiny", "--wait"), stderr=subprocess.PIPE, text=True) as load,
+    ):
+        try:
+            assert "stage 0 on fellow-1 loading" in load.stderr.readline()
+            load.send_signal(signal.SIGINT)
+            rest = load.stderr.read()
+        finally:
+            load.kill()  # harmless when it has ended; without it a failure would wait for its deadline
+
+    assert load.returncode == 130
+    assert rest == "tiny goes on loading: `swarm status` shows it, `swarm model-unload tiny` ends it\n"
 
 
 def test_ctrl_c_while_waiting_leaves_the_queue_at_once(full: FullLeader):
