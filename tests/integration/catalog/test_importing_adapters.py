@@ -291,7 +291,7 @@ HOSTILE: list[tuple[Spoil, str]] = [
     (lambda folder: (folder / "adapter_model.safetensors").unlink(), r"adapter_model.safetensors is missing"),
     (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"\x80\x02}q\x00." * 9), r"looks like pickled"),
     (set_tensors(lambda tensors: {}), r"has no tensors"),
-    (set_tensors(swapped), r"A is .* and B .*; of org/tiny they are \[rank, 8\] and \[8, rank\]"),
+    (set_tensors(swapped), r"A is .* and B .*; of org/tiny they are \[rank, 8\] and \[8, rank\].*--base MODEL"),
     (
         set_tensors(lambda t: {n: x for n, x in t.items() if n != f"base_model.model.{Q0}.lora_A.weight"}),
         r"no whole pair",
@@ -361,7 +361,9 @@ async def test_an_adapter_that_is_refused_leaves_nothing(
 async def test_a_base_is_a_whole_model_of_the_catalog_and_one_alone(root: Path, checkpoint: Path, tmp_path: Path):
     folder = make_adapter_folder(checkpoint, tmp_path / "a", 2, 1, base="tiny")
     await import_adapter(root, folder)
-    with pytest.raises(BadRequest, match=r"is for 'tuned'; the catalog has no model of that name.*org/tiny"):
+    with pytest.raises(
+        BadRequest, match=r"asked for is 'tuned'; the catalog has only an adapter of that.*--base: org/tiny"
+    ):
         await import_adapter(root, folder, base="tuned", model_id="second")
     await Importer(root).import_source(str(checkpoint), "other/tiny", "", nobody_listens)
     with pytest.raises(BadRequest, match=r"2 models of that name \(org/tiny, other/tiny\)"):

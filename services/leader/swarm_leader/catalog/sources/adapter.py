@@ -141,9 +141,12 @@ def find_base(asked: str, named: str, models: Mapping[str, Manifest]) -> Manifes
     if len(found) == 1:
         return whole[found[0]]
     why = f"{len(found)} models of that name ({', '.join(sorted(found)[:4])})" if found else "no model of that name"
+    if wanted in models and wanted not in whole:
+        why = "only an adapter of that name"
     available = ", ".join(sorted(whole)[:20]) or "none"
+    who = "the base asked for is" if asked else "the adapter is for"
     raise BadRequest(
-        f"the adapter is for {wanted[:200]!r}; the catalog has {why}. Import that first, or name one of: {available}",
+        f"{who} {wanted[:200]!r}; the catalog has {why}. Import that first, or name one with --base: {available}",
         field="base_model_id",
     )
 
@@ -178,7 +181,8 @@ def check_fits(weights: Mapping[str, Weight], config: LoraConfig, base: Manifest
     for module, shapes in modules.items():
         why = why_module_unfit(module, shapes, config.variant, base)
         if why:
-            raise ServableCorrupt(f"the adapter does not fit its base: {why}")
+            remedy = "`swarm model-import SOURCE --base MODEL` names the model it was trained on"
+            raise ServableCorrupt(f"the adapter does not fit its base: {why}; {remedy}")
         ranks[module] = shapes[LORA_A][0]
         if ranks[module] != config.rank_of(module):
             says = f"{ADAPTER_CONFIG_NAME} says {config.rank_of(module)}: its scale is not known"
