@@ -31,21 +31,21 @@ from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.host.address import advertised_host
-from swarm_fellow.host.cache import ModelCache
-from swarm_fellow.host.cache_room import CacheRoom
 from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.credential import NodeCredential
-from swarm_fellow.host.fetch import SliceFetcher
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
 from swarm_fellow.host.hardware_reader import HardwareReader
-from swarm_fellow.host.hub_door import HubAccess, proxies_of
-from swarm_fellow.host.hub_source import HubSource
 from swarm_fellow.host.identity import StateFolder
 from swarm_fellow.host.installed import is_installed, processor_flags
 from swarm_fellow.host.leader_door import LeaderDoor
-from swarm_fellow.host.local_source import LocalModels
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
+from swarm_fellow.host.weights.cache import ModelCache
+from swarm_fellow.host.weights.cache_room import CacheRoom
+from swarm_fellow.host.weights.fetch import SliceFetcher
+from swarm_fellow.host.weights.hub_door import HubAccess, proxies_of
+from swarm_fellow.host.weights.hub_source import HubSource
+from swarm_fellow.host.weights.local_source import LocalModels
 from swarm_fellow.metrics import FellowMetrics, FellowReadings
 from swarm_fellow.rpc.convert import capabilities_to_proto, known_capabilities
 from swarm_fellow.rpc.transfer import TRANSFER_MESSAGE_BYTES_MAX, TransferClient

@@ -11,10 +11,10 @@ from swarm_core.errors import ServableCorrupt
 from swarm_core.manifest import FileEntry, Manifest, TensorEntry, manifest_sha256, manifest_to_json
 from swarm_core.servable_parts import HubOrigin
 from swarm_core.slices import LayerRange, slice_tensors
-from swarm_fellow.host.cache import ModelCache
-from swarm_fellow.host.cache_room import CacheRoom
-from swarm_fellow.host.fetch import FetchedSlice, ModelRef, SliceFetcher
-from swarm_fellow.host.sources import Chunk, ModelBytes, NearSource, Wanted
+from swarm_fellow.host.weights.cache import ModelCache
+from swarm_fellow.host.weights.cache_room import CacheRoom
+from swarm_fellow.host.weights.fetch import FetchedSlice, ModelRef, SliceFetcher
+from swarm_fellow.host.weights.sources import Chunk, ModelBytes, NearSource, Wanted
 
 from tests.integration.fellow.scripted_hub import COMMIT, REPOSITORY
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from swarm_core.clock import SystemClock
 from swarm_core.errors import DiskFull
-from swarm_fellow.host.hub_door import HubAccess
-from swarm_fellow.host.hub_source import HubSource
-from swarm_fellow.host.local_source import LocalModels
-from swarm_fellow.host.sources import NearSource
+from swarm_fellow.host.weights.hub_door import HubAccess
+from swarm_fellow.host.weights.hub_source import HubSource
+from swarm_fellow.host.weights.local_source import LocalModels
+from swarm_fellow.host.weights.sources import NearSource
 
 from tests.integration.fellow.checkpoint import Checkpoint, Home, LeaderOf
 from tests.integration.fellow.scripted_hub import ScriptedHub, serving

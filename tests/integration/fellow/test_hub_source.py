@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from swarm_core.errors import Reason, ServableCorrupt, SwarmError
-from swarm_fellow.host.hub_door import HubAccess
-from swarm_fellow.host.hub_source import HubSource
+from swarm_fellow.host.weights.hub_door import HubAccess
+from swarm_fellow.host.weights.hub_source import HubSource
 
 from tests.integration.fellow.checkpoint import Checkpoint, Home, LeaderOf
 from tests.integration.fellow.scripted_hub import ScriptedHub, serving

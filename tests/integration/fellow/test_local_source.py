@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from swarm_core.clock import SystemClock
 from swarm_core.errors import Reason, SwarmError
-from swarm_fellow.host.local_source import LocalModels
+from swarm_fellow.host.weights.local_source import LocalModels
 
 from tests.integration.fellow.checkpoint import LAYERS, Checkpoint, Home, LeaderOf, safetensors_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from swarm_core.errors import DiskFull
 from swarm_core.manifest import FileEntry, TensorEntry
-from swarm_fellow.host.cache import ModelCache, Part, Piece, disk_errors, safetensors_header
+from swarm_fellow.host.weights.cache import ModelCache, Part, Piece, disk_errors, safetensors_header
 
 RAW = bytes(range(256)) * 16
 SHA = hashlib.sha256(RAW).hexdigest()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from swarm_core.errors import DiskFull, ServableCorrupt
 from swarm_core.manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, FileEntry
-from swarm_fellow.host.cache import DISK_MARGIN_BYTES, ModelCache, Part, Piece
-from swarm_fellow.host.cache_room import CacheRoom
+from swarm_fellow.host.weights.cache import DISK_MARGIN_BYTES, ModelCache, Part, Piece
+from swarm_fellow.host.weights.cache_room import CacheRoom
 
 FILE_BYTES = 4096
 

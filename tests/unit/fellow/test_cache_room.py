@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from swarm_core.errors import DiskFull
 from swarm_core.manifest import TensorEntry
 from swarm_fellow.domain.cache_room import CachedFile, bytes_to_drop, choose_dropped
-from swarm_fellow.host.cache import DISK_MARGIN_BYTES, ModelCache, Part, Piece
-from swarm_fellow.host.cache_room import CacheRoom
+from swarm_fellow.host.weights.cache import DISK_MARGIN_BYTES, ModelCache, Part, Piece
+from swarm_fellow.host.weights.cache_room import CacheRoom
 
 TENSOR_BYTES = 4096
 FILES = st.lists(

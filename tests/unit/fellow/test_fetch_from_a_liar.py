@@ -7,10 +7,10 @@ import pytest
 from swarm_core.clock import SystemClock
 from swarm_core.errors import HashMismatch, Unavailable
 from swarm_core.manifest import FileEntry, Manifest, TensorEntry, manifest_sha256, manifest_to_json
-from swarm_fellow.host.cache import ModelCache
-from swarm_fellow.host.cache_room import CacheRoom
-from swarm_fellow.host.fetch import ModelRef, SliceFetcher
-from swarm_fellow.host.sources import Chunk, ModelBytes, Wanted
+from swarm_fellow.host.weights.cache import ModelCache
+from swarm_fellow.host.weights.cache_room import CacheRoom
+from swarm_fellow.host.weights.fetch import ModelRef, SliceFetcher
+from swarm_fellow.host.weights.sources import Chunk, ModelBytes, Wanted
 
 RIGHT = {"config.json": b"{}" * 500, "model.embed_tokens.weight": b"e" * 4096, "model.layers.0.w": b"w" * 4096}
 RIGHT |= {"model.norm.weight": b"n" * 64}

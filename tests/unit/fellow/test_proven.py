@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from swarm_core.manifest import TensorEntry
-from swarm_fellow.host.cache import ModelCache, Piece
-from swarm_fellow.host.cache_room import CacheRoom
-from swarm_fellow.host.proven import ProvenTensors
+from swarm_fellow.host.weights.cache import ModelCache, Piece
+from swarm_fellow.host.weights.cache_room import CacheRoom
+from swarm_fellow.host.weights.proven import ProvenTensors
 
 PAYLOAD = bytes(range(64))
 

@@ -14,7 +14,7 @@ from swarm_core.listen import join_host_port
 from swarm_fellow.domain.capabilities import ADAPTERS_MAX
 from swarm_fellow.domain.device_runs import DeviceRun, place_layers
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
-from swarm_fellow.host.fetch import FetchedModel, FetchedSlice, ModelRef, SliceFetcher
+from swarm_fellow.host.weights.fetch import FetchedModel, FetchedSlice, ModelRef, SliceFetcher
 from swarm_fellow.rpc.convert import describe_stage
 
 log = structlog.get_logger()

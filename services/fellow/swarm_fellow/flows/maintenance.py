@@ -6,7 +6,7 @@ import structlog
 
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.stages import StageTable
-from swarm_fellow.host.cache_room import CacheRoom
+from swarm_fellow.host.weights.cache_room import CacheRoom
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from silentswarm.fellow.v1.transfer_pb2_grpc import TransferStub
 from swarm_core.errors import DeadlinePassed
 from swarm_rpc.errors import error_of
 
-from swarm_fellow.host.sources import Chunk, ModelBytes, Wanted
+from swarm_fellow.host.weights.sources import Chunk, ModelBytes, Wanted
 
 # Larger than the control link's limit, so that manifests of many experts fit; as another channel argument it also
 # gives transfers a TCP connection of their own, on which they cannot hold up tokens and heartbeats.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from swarm_fellow.host.cache import Piece, disk_errors
+from swarm_fellow.host.weights.cache import Piece, disk_errors
 
 FILES_MAX = 200_000  # remembered; a file that was forgotten is only read once more
 _STEP_BYTES = 2**20

@@ -19,7 +19,7 @@ import structlog
 from swarm_core.errors import DiskFull
 
 from swarm_fellow.domain.cache_room import CachedFile, bytes_to_drop, choose_dropped
-from swarm_fellow.host.cache import DISK_MARGIN_BYTES, MODELS, PART_SUFFIX, Piece, disk_errors
+from swarm_fellow.host.weights.cache import DISK_MARGIN_BYTES, MODELS, PART_SUFFIX, Piece, disk_errors
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from swarm_core.clock import Clock
 from swarm_core.errors import Unavailable
 from swarm_core.manifest import TensorEntry
 
-from swarm_fellow.host.local_headers import LocalSpan, TensorKey, open_plain, read_spans
-from swarm_fellow.host.sources import Chunk, ModelBytes, Wanted
+from swarm_fellow.host.weights.local_headers import LocalSpan, TensorKey, open_plain, read_spans
+from swarm_fellow.host.weights.sources import Chunk, ModelBytes, Wanted
 
 log = structlog.get_logger()
 

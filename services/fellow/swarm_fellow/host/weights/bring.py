@@ -13,9 +13,9 @@ from swarm_core.clock import Clock
 from swarm_core.errors import BadFrame, DiskFull, HashMismatch, Reason, RemoteError, SwarmError, Unavailable
 
 from swarm_fellow.domain.backoff import Draw, redial_delay_s
-from swarm_fellow.host.cache import Part, Piece
-from swarm_fellow.host.proven import ProvenTensors
-from swarm_fellow.host.sources import Chunk, ModelBytes, NearSource, Source, Wanted
+from swarm_fellow.host.weights.cache import Part, Piece
+from swarm_fellow.host.weights.proven import ProvenTensors
+from swarm_fellow.host.weights.sources import Chunk, ModelBytes, NearSource, Source, Wanted
 
 log = structlog.get_logger()
 T = TypeVar("T")

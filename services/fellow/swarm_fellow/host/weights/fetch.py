@@ -12,10 +12,10 @@ from swarm_core.manifest import Manifest, manifest_from_json, manifest_sha256
 from swarm_core.slices import LayerRange, slice_tensors
 
 from swarm_fellow.domain.backoff import Draw, redial_delay_s
-from swarm_fellow.host.bring import RETRYABLE, FetchProgress, PieceBringer, Run, take
-from swarm_fellow.host.cache import ModelCache, Piece
-from swarm_fellow.host.cache_room import CacheRoom, CacheUse
-from swarm_fellow.host.sources import LeaderSource, ModelBytes, NearSource
+from swarm_fellow.host.weights.bring import RETRYABLE, FetchProgress, PieceBringer, Run, take
+from swarm_fellow.host.weights.cache import ModelCache, Piece
+from swarm_fellow.host.weights.cache_room import CacheRoom, CacheUse
+from swarm_fellow.host.weights.sources import LeaderSource, ModelBytes, NearSource
 
 TRIES_WITHOUT_PROGRESS_MAX = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)

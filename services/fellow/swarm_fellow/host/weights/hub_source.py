@@ -8,8 +8,8 @@ from swarm_core.errors import LoadFailed, Unavailable
 from swarm_core.servable_parts import HubOrigin
 
 from swarm_fellow.domain.hub_ranges import FileRange, Stretch, plan_ranges
-from swarm_fellow.host.hub_door import HubAccess, HubDoor
-from swarm_fellow.host.sources import Chunk, ModelBytes, Wanted
+from swarm_fellow.host.weights.hub_door import HubAccess, HubDoor
+from swarm_fellow.host.weights.sources import Chunk, ModelBytes, Wanted
 
 TRIES_MAX = 3  # the leader comes after it
 WRONG_BYTES_MAX = 2

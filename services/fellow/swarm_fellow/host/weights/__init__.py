@@ -1,0 +1,1 @@
+"""Model bytes on this machine: the cache, where they come from, and bringing what a stage lacks."""
