@@ -96,7 +96,7 @@ def test_parts_are_written_and_read_again_unchanged(parts: dict[str, Any]):
     assert manifest_to_json(manifest) != manifest_to_json(read())
 
 
-def test_parts_are_understood():
+def test_a_manifest_says_where_training_cut_and_where_weights_are():
     manifest = read(split={"layer_starts": [0, 1, 3], "recorded": True, "codecs": ["int8", ""]}, origin=ORIGIN)
 
     assert manifest.split == TrainingSplit((0, 1, 3), True, ("int8", ""))

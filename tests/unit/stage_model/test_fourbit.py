@@ -95,7 +95,7 @@ def test_parts_are_the_call_whole_and_in_order(times_ms, rows):
         ("7", RowSplits(7, (8,))),
     ],
 )
-def test_settings_of_rows(setting, expected):
+def test_a_setting_of_rows_is_a_limit_or_leaves_it_to_the_measurement(setting, expected):
     assert asked_row_splits(setting) == expected
 
 
@@ -149,7 +149,7 @@ def test_a_piece_that_was_not_even_timed_for_want_of_room_says_so():
 
 
 @pytest.mark.parametrize(("setting", "expected"), [("auto", True), ("off", False)])
-def test_settings_of_float32(setting, expected):
+def test_float32_is_measured_unless_it_is_off(setting, expected):
     assert is_float32_measured(setting) is expected
 
 

@@ -100,7 +100,7 @@ def test_a_slice_takes_what_the_planner_says(family, method, tmp_path):
     assert whole.weight_bytes == planned
 
 
-def test_none_is_full_precision(tmp_path):
+def test_no_quantization_is_full_precision_by_either_spelling(tmp_path):
     folder = make_tiny_model("llama", tmp_path)
     whole, plain = *build_quantised(folder, NONE, 1), *build_quantised(folder, "", 1)
 
