@@ -138,6 +138,15 @@ def test_numbers_that_are_not_finite_are_named(llama, adapter, bad):
         read(llama, rewrite(source, f"{Q_PROJ}.lora_B.weight", b_OR))
 
 
+def test_which_of_several_adapters_is_wrong_is_said(llama, adapter):
+    """Their tensors have the same names."""
+    right, wrong = adapter_source(adapter, model_id="ann/right"), adapter_source(adapter, model_id="ann/wrong")
+    del wrong.tensor_files[f"{Q_PROJ}.lora_B.weight"]
+
+    with pytest.raises(ServableCorrupt, match=rf"adapter ann/wrong: tensor {Q_PROJ}\.lora_B\.weight is missing"):
+        read(llama, right, wrong)
+
+
 def test_a_tensor_of_whole_numbers_is_named(llama, adapter):
     source = adapter_source(adapter)
     with pytest.raises(ServableCorrupt, match=rf"{Q_PROJ}\.lora_A\.weight is of type"):

@@ -66,7 +66,7 @@ def read_adapters(
         raise CapabilityMissing(f"{len(sources)} adapters at once; a stage holds at most {ADAPTERS_MAX}")
     if len({source.model_id for source in sources}) != len(sources):
         raise ServableCorrupt("one adapter was given twice")
-    return tuple(_read_adapter(source, model, layers, lora) for source in sources)
+    return tuple(_read_named(source, model, layers, lora) for source in sources)
 
 
 def merge_of(adapters: Sequence[Adapter]) -> Amend | None:
@@ -96,6 +96,14 @@ def module_in_slice(module: str, layers: LayerRange) -> str:
     return f"model.layers.{layer - layers.layer_start}.{rest}"
 
 
+def _read_named(source: AdapterSource, model: PreTrainedModel, layers: LayerRange, lora: str) -> Adapter:
+    """What is wrong with one of several is said with its name: all have tensors of the same names."""
+    try:
+        return _read_adapter(source, model, layers, lora)
+    except ServableCorrupt as error:
+        raise ServableCorrupt(f"adapter {source.model_id}: {error.message}", **error.facts) from error
+
+
 def _read_adapter(source: AdapterSource, model: PreTrainedModel, layers: LayerRange, lora: str) -> Adapter:
     config = read_adapter_config(source.model_dir)
     if config.variant != LORA and lora != PEFT:
@@ -105,7 +113,7 @@ def _read_adapter(source: AdapterSource, model: PreTrainedModel, layers: LayerRa
             variant=config.variant,
         )
     if source.use not in (CHOSEN, ALWAYS, MERGED):
-        raise ServableCorrupt(f"adapter {source.model_id} is used {source.use[:40]!r}, which is no way to use one")
+        raise ServableCorrupt(f"it is used {source.use[:40]!r}, which is no way to use one")
     endings = (_A, _B, *_MORE[config.variant])
     modules = dict.fromkeys(_module_of(name, endings) for name in source.tensor_files)
     parts = {
