@@ -130,8 +130,9 @@ async def test_a_plan_says_which_model_ends_to_make_room(tmp_path):
         await rig.load_ready()
 
         planned = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=OTHER))
+        again = await rig.serving.PlanModel(serving_pb2.LoadModelRequest(model_id=MODEL))
 
-        assert not [note for note in first.notes if "makes room" in note]
+        assert not [note for note in (*first.notes, *again.notes) if "makes room" in note]
         assert f"kitchen makes room: {MODEL} ends (SWARM_MAX_LOADED_MODELS)" in planned.notes
 
 

@@ -83,7 +83,7 @@ class Loading:
 
     def _plan(self, wish: ModelWish, request: PlanRequest) -> Plan:
         """A plan over the fellows as they are now."""
-        facts, named = fleet_facts(self._registry, self._board), self._name_fellows(request)
+        facts, named = fleet_facts(self._registry, self._board, wish.model_id), self._name_fellows(request)
         asked = replace(named, quantization=request.quantization or wish.quantization)
         planned = plan(wish.weights, facts, asked, self._config.serve_defaults, wish.adapters)
         self._wiring.check([stage.fellow_id for stage in planned.stages])

@@ -14,14 +14,14 @@ from swarm_leader.flows.registry import Fellow, Registry
 _ON_THE_WAY = (PlacementState.LOADING, PlacementState.WIRING)
 
 
-def fleet_facts(registry: Registry, board: Board) -> list[FellowFacts]:
-    """Every connected fellow, by name."""
+def fleet_facts(registry: Registry, board: Board, model_id: str) -> list[FellowFacts]:
+    """Every connected fellow, by name. model_id: what is to be placed, which makes no room for itself."""
     connected = [fellow for fellow in registry.all() if registry.is_connected(fellow.fellow_id)]
-    return [facts_of(fellow, board.holding(fellow.fellow_id)) for fellow in connected]
+    return [facts_of(fellow, board.holding(fellow.fellow_id), model_id) for fellow in connected]
 
 
-def facts_of(fellow: Fellow, placements: Sequence[Placement] = ()) -> FellowFacts:
-    """One fellow. placements: those that have, or are about to have, a stage in its memory."""
+def facts_of(fellow: Fellow, placements: Sequence[Placement] = (), model_id: str = "") -> FellowFacts:
+    """One fellow. placements: those that have, or are about to have, a stage in its memory. model_id: what comes."""
     best = fellow.best_device
     arriving = [one for one in placements if one.state in _ON_THE_WAY]
     is_full = len(arriving) >= _models_max(fellow)
@@ -35,7 +35,9 @@ def facts_of(fellow: Fellow, placements: Sequence[Placement] = ()) -> FellowFact
         capabilities=fellow.capabilities,
         busy_with=", ".join(one.model_id for one in arriving) if is_full else "",
         makes_room_of=tuple(
-            one.model_id for one in placements if one.record.placement_id in _evicted(fellow, placements, arriving_ids)
+            one.model_id
+            for one in placements
+            if one.record.placement_id in _evicted(fellow, placements, arriving_ids) and one.model_id != model_id
         ),
         compute_capability=min(filter(None, map(_compute_capability, devices)), default=None),
         devices=tuple(
