@@ -147,9 +147,10 @@ class Loading:
         Adapters that left the catalog meanwhile are left out: the others and the base are not to end with them.
         """
         record = placement.record
-        await asyncio.to_thread(self._catalog.refresh)
-        adapters = find_adapters(self._catalog, record.model_id, rules.ask_again(record).adapters)
-        again = replace(rules.ask_again(record), adapters=adapters)
+        again = rules.ask_again(record)
+        if again.adapters:  # else who came first is first to go on
+            await asyncio.to_thread(self._catalog.refresh)
+            again = replace(again, adapters=find_adapters(self._catalog, record.model_id, again.adapters))
         same = replace(again, fellow_ids=tuple(stage.fellow_id for stage in record.stages))
         try:
             return await self.load(record.model_id, same, is_waking=True, instead_of=placement)
