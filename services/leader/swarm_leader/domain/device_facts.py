@@ -23,6 +23,11 @@ class DeviceFacts:
     read_bytes_per_s: float | None = None
 
     @property
+    def is_processor(self) -> bool:
+        """The processor with its memory, no card."""
+        return self.kind != CARD
+
+    @property
     def is_f32_card(self) -> bool:
         """A card that computes in F32 alone: half types would take half its memory, and it cannot compute in them."""
         return self.kind == CARD and self.compute_dtype == "F32"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from swarm_core.manifest import DTYPE_BYTES, Manifest, TensorEntry
-from swarm_core.quantization import NONE, held_bytes, is_quantized_weight
+from swarm_core.quantization import INT4_FAST, INT8, NF4, NONE, held_bytes, is_quantized_weight
 from swarm_core.slices import EMBEDDING, FINAL_NORM, HEAD, LayerRange, layer_of, slice_tensors
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -16,6 +16,9 @@ PREFILL_CHUNK_TOKENS = 256  # SWARM_SERVE_PREFILL_CHUNK's default, for a first s
 # Hidden-sized buffers alive at once in one layer: residual, norm, q, k, v, attention output, and the MLP's three
 # at about four times the hidden size each.
 HIDDEN_BUFFERS = 18
+# What a step of one token takes a processor in a linear layer, against the same layer in float32: steps of SmolLM2 less
+# its head (docs/measurements/2026-11-quantised.md).
+PROCESSOR_SLOWDOWN = {NF4: 4.7, INT8: 3.2, INT4_FAST: 0.9}
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,14 @@ class ModelCost:
 
     layer_prefix_bytes: weights of all layers before each layer, one more entry than layers.
     adapter_prefix_bytes: likewise of adapters that only some sessions choose: held, and not read for every token.
+    processor_prefix_bytes: likewise, in bytes of float32 that take a processor as long as multiplying the layers does.
     kv_layer_bytes: keys and values of one position in one layer.
     prefill_chunk_tokens: the longest run of positions computed at once, tokens.
     """
 
     layer_prefix_bytes: tuple[int, ...]
     adapter_prefix_bytes: tuple[int, ...]
+    processor_prefix_bytes: tuple[int, ...]
     embedding_bytes: int
     norm_bytes: int
     head_bytes: int
@@ -79,9 +84,12 @@ class ModelCost:
                 held += self.head_bytes
         return held
 
-    def read_bytes(self, layers: LayerRange) -> int:
-        """Weights a stage reads for one token: all but the embeddings, of which it reads a row."""
-        read = _between(self.layer_prefix_bytes, layers)
+    def read_bytes(self, layers: LayerRange, on_processor: bool = False) -> int:
+        """Weights a stage reads for one token: all but the embeddings, of which it reads a row.
+
+        on_processor: what it could read meanwhile; unpacking weights of few bits takes longer there than reading them.
+        """
+        read = _between(self.processor_prefix_bytes if on_processor else self.layer_prefix_bytes, layers)
         return read + (self.norm_bytes + self.head_bytes if layers.is_last else 0)
 
     def kv_bytes(self, layers: LayerRange, kv_tokens: int) -> int:
@@ -112,11 +120,13 @@ def cost_of(
     Raises ServableCorrupt when a tensor that must exist is missing.
     """
     slice_tensors(manifest, LayerRange(0, manifest.layer_count, manifest.layer_count))
-    per_layer = [0] * manifest.layer_count
+    per_layer, slower = [0] * manifest.layer_count, [0] * manifest.layer_count
     for tensor, entry in manifest.tensors.items():
         layer = layer_of(tensor)
         if layer is not None and layer < manifest.layer_count:
-            per_layer[layer] += _held_bytes(tensor, entry, form)
+            held = _held_bytes(tensor, entry, form)
+            per_layer[layer] += held
+            slower[layer] += _unpacked_bytes(tensor, entry, form) - held
     chosen = [0] * manifest.layer_count
     for adapter in adapters:
         _add_adapter(per_layer if adapter.is_always else chosen, adapter.manifest)
@@ -128,6 +138,7 @@ def cost_of(
     return ModelCost(
         layer_prefix_bytes=tuple(accumulate(per_layer, initial=0)),
         adapter_prefix_bytes=tuple(accumulate(chosen, initial=0)),
+        processor_prefix_bytes=tuple(accumulate(map(sum, zip(per_layer, slower, strict=True)), initial=0)),
         embedding_bytes=outside(EMBEDDING),
         norm_bytes=outside(FINAL_NORM),
         head_bytes=outside(EMBEDDING if manifest.tied_embeddings else HEAD),
@@ -170,6 +181,13 @@ def _held_bytes(tensor: str, entry: TensorEntry, form: WeightForm) -> int:
     if is_matrix and is_quantized_weight(tensor):
         return held_bytes(form.quantization, entry.shape, full_bytes)
     return entry.element_count * full_bytes
+
+
+def _unpacked_bytes(tensor: str, entry: TensorEntry, form: WeightForm) -> int:
+    """Bytes of float32 that take a processor as long as this tensor does in a step of one token."""
+    if is_quantized_weight(tensor) and form.quantization in PROCESSOR_SLOWDOWN:
+        return int(entry.element_count * DTYPE_BYTES["F32"] * PROCESSOR_SLOWDOWN[form.quantization])
+    return _held_bytes(tensor, entry, form)
 
 
 def _add_adapter(per_layer: list[int], adapter: Manifest) -> None:

@@ -77,7 +77,9 @@ def place(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
 def least_budget(wanted: Wanted, ring: Sequence[FellowFacts]) -> RingBudget:
     """The memory of a ring, and the least that is worth serving: one session of the longest context."""
     rooms = tuple(fellow.room for fellow in ring)
-    return RingBudget(rooms, wanted.context_tokens, wanted.context_tokens, 1, wanted.layer_starts(len(ring)))
+    on_processor = tuple(any(device.is_processor for device in fellow.devices) for fellow in ring)
+    starts = wanted.layer_starts(len(ring))
+    return RingBudget(rooms, wanted.context_tokens, wanted.context_tokens, 1, starts, on_processor)
 
 
 def spread_stage(cost: ModelCost, budget: RingBudget, stage: int, layers: LayerRange) -> list[DeviceRun]:

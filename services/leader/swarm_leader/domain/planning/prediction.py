@@ -17,15 +17,17 @@ HOP_MS = 1.03
 def predict_stage_ms(cost: ModelCost, fellow: FellowFacts, runs: Sequence[DeviceRun]) -> float | None:
     """Compute of one token on one stage, in ms; None while the speed of a device is unknown.
 
-    Decoding reads every weight of a stage once a token and is bound by that; what else it does is left out.
+    Decoding reads every weight of a stage once a token and is bound by that, on a processor also by unpacking weights
+    of few bits; what else it does is left out.
     """
-    speeds = {device.device_index: device.read_bytes_per_s for device in fellow.devices}
+    devices = {device.device_index: device for device in fellow.devices}
     total_ms = 0.0
     for run in runs:
-        speed = speeds.get(run.device_index)
-        if not speed:
+        device = devices.get(run.device_index)
+        if device is None or not device.read_bytes_per_s:
             return None
-        total_ms += 1000 * cost.read_bytes(LayerRange(run.layer_start, run.layer_stop, cost.layer_count)) / speed
+        layers = LayerRange(run.layer_start, run.layer_stop, cost.layer_count)
+        total_ms += 1000 * cost.read_bytes(layers, device.is_processor) / device.read_bytes_per_s
     return total_ms if runs else None
 
 

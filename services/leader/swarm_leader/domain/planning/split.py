@@ -17,6 +17,7 @@ class RingBudget:
 
     rooms: one per stage in ring order, free bytes of each device its layers can be spread over; None is unknown and
     limits nothing. layer_starts: the first layer of every stage, when it is given; empty leaves the cuts free.
+    on_processor: whether each stage computes on one; empty is none.
     """
 
     rooms: tuple[Room, ...]
@@ -24,6 +25,7 @@ class RingBudget:
     kv_tokens: int
     in_flight: int
     layer_starts: tuple[int, ...] = ()
+    on_processor: tuple[bool, ...] = ()
 
     @property
     def stage_count(self) -> int:
@@ -80,13 +82,14 @@ def cut_layers(cost: ModelCost, budget: RingBudget, is_bound: bool = True) -> li
     best: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]
     for stage, free in enumerate(frees):
         share = max(1.0, float(usual if free is None else free))
+        on_processor = bool(budget.on_processor) and budget.on_processor[stage]
         reached: dict[int, tuple[float, int]] = {}
         stops = _stops(cost, budget, stage)
         for start, (cost_so_far, _) in best[-1].items():
             for stop in stops:
                 if stop <= start or (is_bound and not _fits(cost, budget, stage, start, stop)):
                     continue
-                read = cost.read_bytes(LayerRange(start, stop, layer_count))
+                read = cost.read_bytes(LayerRange(start, stop, layer_count), on_processor)
                 total = cost_so_far + read * read / share
                 if total < reached.get(stop, (math.inf, 0))[0]:
                     reached[stop] = (total, start)
