@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-CODECS = ("int8", "int4")  # of a boundary between stages, as training and serving know them
+INT4 = "int4"
+CODECS = ("int8", INT4)  # of a boundary between stages, as training and serving know them
 ADAPTER_CONFIG_NAME = "adapter_config.json"
 LORA_RANK_MAX = 512  # beyond it an adapter is as large as what it adapts
 LORA, DORA = "lora", "dora"

@@ -6,26 +6,15 @@ Every family x quantisation x stages: tokens that differ beyond a tie, of all co
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from swarm_core.quantization import INT8, NF4, NONE
-from swarm_stage.model.build_slice import build_slice
-from swarm_stage.model.holding import Holding
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from tests.bench import conditions
-from tests.models import (
-    FAMILIES,
-    VOCABULARY,
-    even_ranges,
-    load_reference,
-    make_tiny_model,
-    read_config,
-    reference_run,
-    split_tensors,
-)
+from tests.models import FAMILIES, VOCABULARY, load_reference, make_tiny_model, read_config, reference_run
+from tests.unit.stage_model.quantised import build_quantised, load_quantised_reference, reference_by_token
 from tests.unit.stage_model.slices import TIE_GAP, run_greedy
 
 STAGES = (1, 2, 3, 4)
@@ -35,31 +24,30 @@ NEW_TOKENS = 24
 WIDE = {"hidden_size": 64, "intermediate_size": 128}
 
 
-def quantised_reference(folder: Path, method: str) -> Any:
-    """The whole model as from_pretrained loads it quantised, computing in float32."""
+def reference_replies(
+    folder: Path, method: str, prompts: Sequence[Sequence[int]]
+) -> list[tuple[list[int], list[torch.Tensor]]]:
+    """What transformers says in one process: tokens, and the logits each was chosen from.
+
+    int8 is asked one position at a time: bitsandbytes lets the positions of one call change each other's outliers.
+    """
     if method == NONE:
-        return load_reference(folder)
-    config = (
-        BitsAndBytesConfig(load_in_8bit=True)
-        if method == INT8
-        else BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=NF4, bnb_4bit_compute_dtype=torch.float32)
-    )
-    return AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, quantization_config=config, local_files_only=True, device_map="cpu"
-    ).eval()
+        model = load_reference(folder)
+        return [reference_run(model, list(prompt), NEW_TOKENS) for prompt in prompts]
+    model = load_quantised_reference(folder, method)
+    if method == INT8:
+        return [reference_by_token(model, prompt, NEW_TOKENS) for prompt in prompts]
+    return [reference_run(model, list(prompt), NEW_TOKENS) for prompt in prompts]
 
 
 def compare(folder: Path, method: str, vocabulary: int) -> list[tuple[int, int, int]]:
     """For each number of stages: tokens compared, ties met, and tokens that differ without one."""
-    reference, config = quantised_reference(folder, method), read_config(folder)
-    files = split_tensors(folder, folder / "tensors")
     draws = [torch.Generator().manual_seed(length) for length in PROMPTS]
     prompts = [torch.randint(3, vocabulary, (n,), generator=g).tolist() for n, g in zip(PROMPTS, draws, strict=True)]
-    wanted = [reference_run(reference, prompt, NEW_TOKENS) for prompt in prompts]
+    wanted = reference_replies(folder, method, prompts)
     rows = []
     for stages in STAGES:
-        ranges = even_ranges(config["num_hidden_layers"], stages)
-        slices = [build_slice(config, one, files, Holding("F32", quantization=method), _say_nothing) for one in ranges]
+        slices = build_quantised(folder, method, stages)
         compared = ties = wrong = 0
         for prompt, (tokens, logits) in zip(prompts, wanted, strict=True):
             ours, _ = run_greedy(slices, prompt, NEW_TOKENS)
@@ -94,10 +82,6 @@ def main() -> None:
                     for n, ties, wrong in compare(folder, method, vocabulary)
                 ]
                 print(f"| {name} | {method} | " + " | ".join(cells) + " |", flush=True)
-
-
-def _say_nothing(done: int, total: int) -> None:
-    """Progress nobody watches."""
 
 
 if __name__ == "__main__":

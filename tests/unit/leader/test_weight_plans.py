@@ -300,6 +300,18 @@ def test_a_codec_asked_for_is_used_on_every_link_and_never_on_tokens():
     assert plan(make_linear_manifest(), three(), PlanRequest(num_stages=1, codec="int4")).stages[0].codec_out == ""
 
 
+def test_a_codec_that_codes_nothing_or_ruins_the_model_is_noted():
+    one, untrained, gentle = (
+        plan(make_linear_manifest(), three(), PlanRequest(num_stages=count, codec=codec)).notes
+        for count, codec in ((1, "int8"), (2, "int4"), (2, "int8"))
+    )
+    as_trained = plan(trained(codecs=("int4", "int4")), three(), PlanRequest(num_stages=3, codec="int4")).notes
+
+    assert "one stage has no link: int8 codes nothing" in one
+    assert any(note.startswith("int4 where training had none changes most") for note in untrained)
+    assert not [note for note in (*gentle, *as_trained) if "changes most" in note or "codes nothing" in note]
+
+
 def test_asking_for_no_codec_leaves_links_uncoded_and_boundaries_inside_stages_as_trained():
     own = plan(trained(), three(codecs=()), PlanRequest(num_stages=3, codec="none"))
     whole = plan(trained(), three(), PlanRequest(num_stages=1, codec="none"))

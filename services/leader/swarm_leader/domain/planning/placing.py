@@ -10,7 +10,7 @@ from swarm_leader.domain.holding import DeviceRun
 from swarm_leader.domain.planning.batch import plan_batch_max
 from swarm_leader.domain.planning.budget import ModelCost, cost_of
 from swarm_leader.domain.planning.device_spread import spread
-from swarm_leader.domain.planning.link_codecs import plan_codecs
+from swarm_leader.domain.planning.link_codecs import codec_notes, plan_codecs
 from swarm_leader.domain.planning.plan import Plan, ServeDefaults
 from swarm_leader.domain.planning.prediction import predict_stage_ms, predict_tokens_per_s
 from swarm_leader.domain.planning.refusals import who_lack
@@ -46,6 +46,7 @@ def place(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
         return None
     routes, route_notes = plan_routes(ring, wanted.request.transport)
     codecs = plan_codecs(wanted.request.codec, wanted.manifest.split, cuts)
+    link_notes = codec_notes(wanted.request.codec, wanted.manifest.split, cuts)
     stages = tuple(
         replace(
             _stage(cost, sizing, index, fellow, layers),
@@ -64,7 +65,7 @@ def place(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
         context_tokens=wanted.context_tokens,
         kv_tokens=sizing.kv_tokens,
         in_flight_max=sizing.in_flight,
-        notes=(*storage_notes(form, ring), *notes, *route_notes, *batch_notes),
+        notes=(*storage_notes(form, ring), *notes, *route_notes, *link_notes, *batch_notes),
         batch_max=batch_max,
         quantization=form.quantization,
         storage_dtype=form.storage_dtype,
