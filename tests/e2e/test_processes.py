@@ -67,7 +67,7 @@ def paris(fleet: Fleet) -> bool:
     return "Paris" in reply.stdout
 
 
-@pytest.mark.parametrize("transport", ["p2p", "tunnel"])
+@pytest.mark.parametrize("transport", ["p2p", pytest.param("tunnel", marks=pytest.mark.slow)])
 def test_a_killed_leader_comes_back_and_adopts_the_ring_with_its_stages(models_root, tmp_path, transport):
     with fleet_of(tmp_path, models_root, {"north": {}, "south": {}}) as fleet:
         loaded = fleet.cli("model-load", MODEL, "--num-stages", 2, "--transport", transport, "--wait")

@@ -143,6 +143,8 @@ async def test_what_was_granted_can_be_ended_while_it_runs_and_is_told_when_it_i
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await call.read()
         await models_pb2_grpc.ModelsStub(channel).GetModel(models_pb2.GetModelRequest(model_id="m"))
+        while not swarm.ends:  # its caller may hear of the end before the call itself is over
+            await asyncio.sleep(0.01)
 
     assert (error_of(ended.value).why, error_of(ended.value).message) == (Reason.UNAUTHENTICATED, "revoked")
     assert swarm.ends == [asyncio.CancelledError]
