@@ -56,7 +56,7 @@ async def test_the_longest_conversation_is_the_served_one_while_a_model_is_serve
 async def test_an_adapter_is_listed_with_its_base_and_takes_what_the_ring_takes_that_holds_it(gateway):
     """parent and root as vLLM has them for LoRA modules; whole models have neither."""
     of_tiny = models_pb2.Adapter(base_model_id="tiny", rank=8, targets=["q_proj"])
-    for model_id, source in (("ann/pirate", "ann/pirate-lora"), ("poet", "")):
+    for model_id, source in (("ann/pirate", "ann/pirate-lora"), ("poet", ""), ("bard", "/home/ann/bard")):
         adapter = models_pb2.Model(
             model_id=model_id, created_s=5, context_tokens_max=2048, source=source, state="ready", adapter=of_tiny
         )
@@ -83,6 +83,7 @@ async def test_an_adapter_is_listed_with_its_base_and_takes_what_the_ring_takes_
         "parent": "tiny",
     }
     assert (by_id["poet"]["root"], by_id["poet"]["parent"], by_id["poet"]["max_model_len"]) == ("poet", "tiny", 2048)
+    assert by_id["bard"]["root"] == "bard"  # where it lies on the leader's disk is not told
     assert not {"root", "parent"} & set(by_id["tiny"])
 
 

@@ -61,7 +61,8 @@ def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:
     """One model of the list. served_tokens: the context it is served with, 0 when it is not.
 
     max_model_len: that, else the most the model takes, in tokens; absent when the model does not say. An adapter has
-    parent, the id of its base, and root, where it was imported from, as vLLM lists LoRA modules.
+    parent, the id of its base, and root, where it was published, as vLLM lists LoRA modules; one that was imported from
+    a folder has its own id there: where things lie on the leader's disk is nobody's business.
     """
     document: Document = {
         "id": model.model_id,
@@ -73,6 +74,7 @@ def model_document(model: models_pb2.Model, served_tokens: int = 0) -> Document:
     if served_tokens or model.context_tokens_max:
         document["max_model_len"] = served_tokens or model.context_tokens_max
     if model.HasField("adapter"):
-        document["root"] = model.source or model.model_id
+        is_path = model.source.startswith(("/", "."))
+        document["root"] = model.model_id if is_path or not model.source else model.source
         document["parent"] = model.adapter.base_model_id
     return document
