@@ -92,6 +92,7 @@ def test_a_killed_fellow_that_comes_back_is_let_in_at_once(machines: Machines):
 def test_a_copied_state_folder_is_refused_while_the_machine_lives_and_both_logs_say_so(machines: Machines):
     first = machines.start()
     machines.until("connected", 30)
+    wait_for(lambda: "registered with the leader" in first.tail(), 10, "the machine keeps its credential")
     shutil.copytree(machines.folder / "kitchen", machines.folder / "copy", ignore=shutil.ignore_patterns("run"))
     second = machines.start("copy", log="copy")
 

@@ -71,7 +71,8 @@ async def test_a_load_says_how_weights_are_held_and_keeps_what_became_of_it(tmp_
     assert [stage.codec_out for stage in ready.stages] == ["int4", ""]
     assert ready.stages[1].weight_bytes_measured == 777
     assert not ready.stages[0].HasField("weight_bytes_measured")
-    assert list(ready.notes) == ["kitchen: two layers of 17 outputs are not packed"]
+    assert ready.notes[0].startswith("int4 where training had none")
+    assert list(ready.notes[1:]) == ["kitchen: two layers of 17 outputs are not packed"]
     assert (record.quantization, record.stages[1].quantization, record.stages[1].weight_bytes_measured) == (
         "nf4",
         "nf4",

@@ -42,7 +42,9 @@ class Adapted:
     base: Path
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["", NF4], ids=["full", NF4])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["", pytest.param(NF4, marks=pytest.mark.slow)], ids=["full", NF4]
+)
 async def adapted(request, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Adapted]:
     """A llama in two stages; the first computes adapters by our own arithmetic, the second by peft's layers."""
     torch.set_num_threads(1)

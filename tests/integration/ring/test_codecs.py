@@ -78,6 +78,7 @@ async def test_two_stages_say_what_one_process_says_that_codes_in_place(two, rou
         assert reply.tokens == run_greedy([whole], prompt_of(length), NEW_TOKENS, piece=16)[0]
 
 
+@pytest.mark.slow  # two stages do the same above, and every family in one process in tests/unit/stage_model
 async def test_three_stages_of_a_model_run_by_transformers_itself_say_the_same(tmp_path):
     folder, codecs = make_tiny_model("gemma2", tmp_path / "gemma2", layers=LAYERS), {1: "int4", 2: "int8"}
     whole = coded_in_place(folder, codecs)

@@ -36,7 +36,7 @@ def largest_difference(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> 
     return max(float((one - other).abs().max()) for one, other in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma2", "phi3", "cohere", "olmo2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "phi3"])
 def test_a_split_model_in_nf4_says_what_transformers_says(family, tmp_path):
     folder = make_tiny_model(family, tmp_path)
     reference = load_quantised_reference(folder, NF4)
@@ -51,7 +51,7 @@ def test_a_split_model_in_nf4_says_what_transformers_says(family, tmp_path):
         assert all(largest_difference(logits, replies[0][1]) == 0 for _, logits in replies)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "phi3", "granite"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "phi3"])
 def test_a_split_model_in_int8_says_what_transformers_says_of_each_position(family, tmp_path):
     folder = make_tiny_model(family, tmp_path)
     reference = load_quantised_reference(folder, INT8)
