@@ -8,6 +8,7 @@ from swarm_leader.domain.access import (
     check_allowed,
     check_scopes,
     digest_of,
+    end_of,
     enforces,
     is_over,
     is_shown,
@@ -117,3 +118,9 @@ def test_one_bearer_is_read_and_nothing_else(metadata, secret):
 def test_any_text_has_a_digest():
     assert digest_of("sk-swarm-\ud800") != digest_of("sk-swarm-")
     assert len(digest_of("")) == 64
+
+
+@pytest.mark.parametrize(("now_s", "end_s"), [(100.0, 101), (100.001, 102), (100.95, 102)])
+def test_a_token_holds_at_least_as_long_as_was_asked(now_s, end_s):
+    """One of a second, made late in a second, was over at once."""
+    assert end_of(now_s, 1) == end_s

@@ -1,6 +1,7 @@
 """Who may do what: scopes, the forms of secrets, and which token counts when. Pure: draws no secret, reads no clock."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,6 +64,11 @@ def check_life(expires_in_s: int) -> int:
     if expires_in_s > LIFE_S_MAX:
         raise BadRequest(f"expires_in_s is {expires_in_s}; at most {LIFE_S_MAX}, or 0", field="expires_in_s")
     return expires_in_s
+
+
+def end_of(now_s: float, life_s: int) -> int:
+    """The second a token ends at. Rounded up: it holds at least as long as was asked, and less than a second more."""
+    return math.ceil(now_s + life_s)
 
 
 def check_allowed(scopes: Sequence[str], needed: str) -> None:

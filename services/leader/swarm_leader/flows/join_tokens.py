@@ -53,8 +53,8 @@ class JoinTokens:
         life_s = access.check_life(expires_in_s) or LIFE_S
         if uses > USES_MAX:
             raise BadRequest(f"uses is {uses}; at most {USES_MAX}", field="uses")
-        now_s = int(self._clock.unix_s())
-        await self._store.prune(now_s - access.PRUNE_S)
+        now_s = self._clock.unix_s()
+        await self._store.prune(int(now_s) - access.PRUNE_S)
         if len(await self._store.all()) >= TOKENS_MAX:
             raise Overloaded(f"there are {TOKENS_MAX} join tokens, which is the most; revoke some", tokens=TOKENS_MAX)
         secret = self._draw(access.JOIN_PREFIX)
@@ -62,8 +62,8 @@ class JoinTokens:
             join_token_id=f"join-{secrets.token_hex(8)}",
             digest=access.digest_of(secret),
             label=label,
-            created_s=now_s,
-            expires_s=now_s + life_s,
+            created_s=int(now_s),
+            expires_s=access.end_of(now_s, life_s),
             uses_left=uses or 1,
         )
         await self._store.add(token)

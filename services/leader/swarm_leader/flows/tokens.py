@@ -165,14 +165,14 @@ class Tokens:
     async def _make(
         self, label: str, scopes: tuple[str, ...], life_s: int, by_leader: bool
     ) -> tuple[ApiTokenRecord, str]:
-        secret, now_s = self._draw(access.API_PREFIX), int(self._clock.unix_s())
+        secret, now_s = self._draw(access.API_PREFIX), self._clock.unix_s()
         token = ApiTokenRecord(
             token_id=f"tok-{secrets.token_hex(8)}",
             digest=access.digest_of(secret),
             label=label,
             scopes=scopes,
-            created_s=now_s,
-            expires_s=now_s + life_s if life_s else None,
+            created_s=int(now_s),
+            expires_s=access.end_of(now_s, life_s) if life_s else None,
             by_leader=by_leader,
         )
         await self._store.add(token)
