@@ -33,6 +33,8 @@ class Reason(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
     CONFLICT = "CONFLICT"
     DISK = "DISK"
+    REPLY_NOT_FOUND = "REPLY_NOT_FOUND"
+    SESSION_NOT_KEPT = "SESSION_NOT_KEPT"
 
 
 class SwarmError(Exception):
@@ -214,3 +216,15 @@ class DiskFull(SwarmError):
     """The disk is full or not writable."""
 
     reason = Reason.DISK
+
+
+class ReplyNotFound(SwarmError):
+    """No fellow keeps events of this reply, or it is another caller's."""
+
+    reason = Reason.REPLY_NOT_FOUND
+
+
+class SessionNotKept(SwarmError):
+    """A session that was to go on is not kept on this stage; its prompt is to be computed again."""
+
+    reason = Reason.SESSION_NOT_KEPT

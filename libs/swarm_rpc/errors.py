@@ -36,6 +36,8 @@ _CODES = {
     Reason.LOAD_FAILED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.OVERLOADED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.DISK: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.REPLY_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.SESSION_NOT_KEPT: grpc.StatusCode.ABORTED,
     Reason.DEADLINE: grpc.StatusCode.DEADLINE_EXCEEDED,
     Reason.CANCELLED: grpc.StatusCode.CANCELLED,
     Reason.STALE_EPOCH: grpc.StatusCode.ABORTED,

@@ -99,5 +99,6 @@ def all_golden() -> dict[str, Message]:
         "capabilities.hex": capabilities(25),
         "capabilities_27.hex": capabilities(27),
         "capabilities_31.hex": capabilities(31),
+        "capabilities_35.hex": capabilities(35),
         "weights_batch.hex": weights_batch(),
     }

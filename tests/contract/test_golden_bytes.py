@@ -37,7 +37,7 @@ def test_a_field_of_a_newer_peer_is_ignored_and_passed_on(name: str):
 
 
 def test_a_capability_of_a_newer_fellow_leaves_the_others_as_they_are():
-    declared = all_golden()["capabilities_31.hex"]
+    declared = all_golden()["capabilities_35.hex"]
     newer = type(declared).FromString(NEWER_FIELD)
 
     assert [field.name for field in declared.DESCRIPTOR.fields if newer.HasField(field.name)] == []

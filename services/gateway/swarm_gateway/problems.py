@@ -47,6 +47,8 @@ _STATUS: Mapping[Reason, int] = {
     Reason.UNAVAILABLE: 503,
     Reason.CONFLICT: 409,
     Reason.DISK: 507,
+    Reason.REPLY_NOT_FOUND: 404,
+    Reason.SESSION_NOT_KEPT: 503,
 }
 # Where clients know another word than ours.
 _CODES = {Reason.CONTEXT_TOO_LONG: "context_length_exceeded", Reason.UNAUTHENTICATED: "invalid_api_key"}

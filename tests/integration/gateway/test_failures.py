@@ -38,6 +38,8 @@ EXPECTED = {
     Reason.UNAVAILABLE: 503,
     Reason.CONFLICT: 409,
     Reason.DISK: 507,
+    Reason.REPLY_NOT_FOUND: 404,
+    Reason.SESSION_NOT_KEPT: 503,
 }
 
 

@@ -34,7 +34,7 @@ class Stage:
         ring_pb2_grpc.add_RingServicer_to_server(RingServicer(self.wiring.place, self.wiring), self.server)
         self.address = f"127.0.0.1:{listen(self.server, '127.0.0.1:0')}"
 
-    def _note(self, epoch: int, why: str) -> None:
+    def _note(self, epoch: int, why: str, peer_stage: int | None) -> None:
         self.faults.append((epoch, why))
         self.broke.set()
 

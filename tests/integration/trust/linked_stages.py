@@ -53,7 +53,11 @@ class LinkedStage:
         self.inbox = Inbox(asyncio.get_running_loop())
         self.faults: list[tuple[int, str]] = []
         self.wiring = Wiring(
-            RingPlace("ring", index, count), self.inbox, lambda *fault: self.faults.append(fault), None, certificates
+            RingPlace("ring", index, count),
+            self.inbox,
+            lambda epoch, why, peer_stage: self.faults.append((epoch, why)),
+            None,
+            certificates,
         )
         self.server = make_server(MESSAGE_BYTES_MAX, streams_max=LINKS_MAX, limits=RING_LIMITS)
         ring_pb2_grpc.add_RingServicer_to_server(RingServicer(self.wiring.place, self.wiring), self.server)

@@ -16,7 +16,7 @@ DIRECT = stage_pb2.ROUTE_DIRECT
 async def test_a_reply_that_a_broken_link_ends_says_where_why_and_what_to_do():
     """It reaches callers of the API, who know nothing of epochs."""
     inbox = Inbox(asyncio.get_running_loop())
-    wiring = Wiring(RingPlace("p", 0, 2), inbox, lambda epoch, why: None)
+    wiring = Wiring(RingPlace("p", 0, 2), inbox, lambda epoch, why, peer_stage: None)
     with pytest.raises(LinkBroken):
         await wiring.join(WireOrder(1, DIRECT, DIRECT, ("127.0.0.1:1",), "", timeout_s=5.0))
     await wiring.close()

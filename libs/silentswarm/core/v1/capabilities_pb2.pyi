@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Capabilities(_message.Message):
-    __slots__ = ("wire", "ping", "serve", "serve_one_stage", "serve_n_stage", "serve_concurrent", "direct_link", "serve_rewire", "serve_kv_budget", "serve_codec", "serve_quantized", "serve_int4_fast", "serve_4bit_rows", "serve_speculative", "serve_draft_model", "cover", "stage_assignment", "stage_snapshot", "resume", "recovery", "selftest", "stage_control", "calibrated_bottleneck", "microbatch", "n_stage", "serve_sampling", "link_keys", "serve_adapters", "serve_devices", "serve_storage", "maintenance")
+    __slots__ = ("wire", "ping", "serve", "serve_one_stage", "serve_n_stage", "serve_concurrent", "direct_link", "serve_rewire", "serve_kv_budget", "serve_codec", "serve_quantized", "serve_int4_fast", "serve_4bit_rows", "serve_speculative", "serve_draft_model", "cover", "stage_assignment", "stage_snapshot", "resume", "recovery", "selftest", "stage_control", "calibrated_bottleneck", "microbatch", "n_stage", "serve_sampling", "link_keys", "serve_adapters", "serve_devices", "serve_storage", "maintenance", "serve_resume", "serve_keep", "check", "logs")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     SERVE_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,10 @@ class Capabilities(_message.Message):
     SERVE_DEVICES_FIELD_NUMBER: _ClassVar[int]
     SERVE_STORAGE_FIELD_NUMBER: _ClassVar[int]
     MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    SERVE_RESUME_FIELD_NUMBER: _ClassVar[int]
+    SERVE_KEEP_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
     wire: Wire
     ping: Ping
     serve: Serve
@@ -70,7 +74,11 @@ class Capabilities(_message.Message):
     serve_devices: ServeDevices
     serve_storage: ServeStorage
     maintenance: Maintenance
-    def __init__(self, wire: _Optional[_Union[Wire, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., serve_one_stage: _Optional[_Union[ServeOneStage, _Mapping]] = ..., serve_n_stage: _Optional[_Union[ServeNStage, _Mapping]] = ..., serve_concurrent: _Optional[_Union[ServeConcurrent, _Mapping]] = ..., direct_link: _Optional[_Union[DirectLink, _Mapping]] = ..., serve_rewire: _Optional[_Union[ServeRewire, _Mapping]] = ..., serve_kv_budget: _Optional[_Union[ServeKvBudget, _Mapping]] = ..., serve_codec: _Optional[_Union[ServeCodec, _Mapping]] = ..., serve_quantized: _Optional[_Union[ServeQuantized, _Mapping]] = ..., serve_int4_fast: _Optional[_Union[ServeInt4Fast, _Mapping]] = ..., serve_4bit_rows: _Optional[_Union[Serve4bitRows, _Mapping]] = ..., serve_speculative: _Optional[_Union[ServeSpeculative, _Mapping]] = ..., serve_draft_model: _Optional[_Union[ServeDraftModel, _Mapping]] = ..., cover: _Optional[_Union[Cover, _Mapping]] = ..., stage_assignment: _Optional[_Union[StageAssignment, _Mapping]] = ..., stage_snapshot: _Optional[_Union[StageSnapshot, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., selftest: _Optional[_Union[Selftest, _Mapping]] = ..., stage_control: _Optional[_Union[StageControl, _Mapping]] = ..., calibrated_bottleneck: _Optional[_Union[CalibratedBottleneck, _Mapping]] = ..., microbatch: _Optional[_Union[Microbatch, _Mapping]] = ..., n_stage: _Optional[_Union[NStage, _Mapping]] = ..., serve_sampling: _Optional[_Union[ServeSampling, _Mapping]] = ..., link_keys: _Optional[_Union[LinkKeys, _Mapping]] = ..., serve_adapters: _Optional[_Union[ServeAdapters, _Mapping]] = ..., serve_devices: _Optional[_Union[ServeDevices, _Mapping]] = ..., serve_storage: _Optional[_Union[ServeStorage, _Mapping]] = ..., maintenance: _Optional[_Union[Maintenance, _Mapping]] = ...) -> None: ...
+    serve_resume: ServeResume
+    serve_keep: ServeKeep
+    check: Check
+    logs: Logs
+    def __init__(self, wire: _Optional[_Union[Wire, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., serve_one_stage: _Optional[_Union[ServeOneStage, _Mapping]] = ..., serve_n_stage: _Optional[_Union[ServeNStage, _Mapping]] = ..., serve_concurrent: _Optional[_Union[ServeConcurrent, _Mapping]] = ..., direct_link: _Optional[_Union[DirectLink, _Mapping]] = ..., serve_rewire: _Optional[_Union[ServeRewire, _Mapping]] = ..., serve_kv_budget: _Optional[_Union[ServeKvBudget, _Mapping]] = ..., serve_codec: _Optional[_Union[ServeCodec, _Mapping]] = ..., serve_quantized: _Optional[_Union[ServeQuantized, _Mapping]] = ..., serve_int4_fast: _Optional[_Union[ServeInt4Fast, _Mapping]] = ..., serve_4bit_rows: _Optional[_Union[Serve4bitRows, _Mapping]] = ..., serve_speculative: _Optional[_Union[ServeSpeculative, _Mapping]] = ..., serve_draft_model: _Optional[_Union[ServeDraftModel, _Mapping]] = ..., cover: _Optional[_Union[Cover, _Mapping]] = ..., stage_assignment: _Optional[_Union[StageAssignment, _Mapping]] = ..., stage_snapshot: _Optional[_Union[StageSnapshot, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., selftest: _Optional[_Union[Selftest, _Mapping]] = ..., stage_control: _Optional[_Union[StageControl, _Mapping]] = ..., calibrated_bottleneck: _Optional[_Union[CalibratedBottleneck, _Mapping]] = ..., microbatch: _Optional[_Union[Microbatch, _Mapping]] = ..., n_stage: _Optional[_Union[NStage, _Mapping]] = ..., serve_sampling: _Optional[_Union[ServeSampling, _Mapping]] = ..., link_keys: _Optional[_Union[LinkKeys, _Mapping]] = ..., serve_adapters: _Optional[_Union[ServeAdapters, _Mapping]] = ..., serve_devices: _Optional[_Union[ServeDevices, _Mapping]] = ..., serve_storage: _Optional[_Union[ServeStorage, _Mapping]] = ..., maintenance: _Optional[_Union[Maintenance, _Mapping]] = ..., serve_resume: _Optional[_Union[ServeResume, _Mapping]] = ..., serve_keep: _Optional[_Union[ServeKeep, _Mapping]] = ..., check: _Optional[_Union[Check, _Mapping]] = ..., logs: _Optional[_Union[Logs, _Mapping]] = ...) -> None: ...
 
 class Wire(_message.Message):
     __slots__ = ("version_min", "version_max", "frame_bytes_max", "dtypes")
@@ -221,5 +229,21 @@ class ServeStorage(_message.Message):
     def __init__(self, dtypes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Maintenance(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServeResume(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServeKeep(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Check(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Logs(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -30,6 +30,16 @@ FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_TOOL_CALLS: FinishReason
 
+class ReplyResume(_message.Message):
+    __slots__ = ("ids", "sequence", "is_flushed")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    IS_FLUSHED_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    sequence: int
+    is_flushed: bool
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., sequence: _Optional[int] = ..., is_flushed: _Optional[bool] = ...) -> None: ...
+
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning")
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -153,7 +163,7 @@ class Constraint(_message.Message):
     def __init__(self, json_object: _Optional[_Union[Constraint.JsonObject, _Mapping]] = ..., json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., grammar: _Optional[str] = ..., choices: _Optional[_Union[Constraint.Choices, _Mapping]] = ..., strict: _Optional[bool] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("chat", "prompt", "prompt_ids", "sampling", "new_tokens_max", "stop", "ignore_eos", "new_tokens_min", "caller", "caller_weight", "constraint", "adapter")
+    __slots__ = ("chat", "prompt", "prompt_ids", "sampling", "new_tokens_max", "stop", "ignore_eos", "new_tokens_min", "caller", "caller_weight", "constraint", "adapter", "resume")
     CHAT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +176,7 @@ class Generation(_message.Message):
     CALLER_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     chat: Chat
     prompt: str
     prompt_ids: TokenIds
@@ -178,7 +189,8 @@ class Generation(_message.Message):
     caller_weight: float
     constraint: Constraint
     adapter: str
-    def __init__(self, chat: _Optional[_Union[Chat, _Mapping]] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., new_tokens_max: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., new_tokens_min: _Optional[int] = ..., caller: _Optional[str] = ..., caller_weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
+    resume: ReplyResume
+    def __init__(self, chat: _Optional[_Union[Chat, _Mapping]] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., new_tokens_max: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., new_tokens_min: _Optional[int] = ..., caller: _Optional[str] = ..., caller_weight: _Optional[float] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., adapter: _Optional[str] = ..., resume: _Optional[_Union[ReplyResume, _Mapping]] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("queue_ms", "prefill_ms", "decode_ms", "stage_ms", "link_ms", "bytes_per_token", "route", "total_ms", "tokenize_ms", "sample_ms", "wait_ms", "detokenize_ms", "prefill_stage_ms", "batch_mean")

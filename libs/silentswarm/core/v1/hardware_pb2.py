@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/core/v1/hardware.proto\x12\x13silentswarm.core.v1\"\xa7\x01\n\x08Hardware\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x11\n\tcpu_count\x18\x03 \x01(\r\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12,\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x1b.silentswarm.core.v1.DeviceB\x15\n\x13_memory_total_bytes\"\x8f\x02\n\x06\x44\x65vice\x12\x14\n\x0c\x64\x65vice_index\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11memory_free_bytes\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\x12\x63ompute_capability\x18\x06 \x01(\t\x12\x15\n\rcompute_dtype\x18\x07 \x01(\t\x12\x1d\n\x10read_bytes_per_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\x15\n\x13_memory_total_bytesB\x14\n\x12_memory_free_bytesB\x13\n\x11_read_bytes_per_sb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"silentswarm/core/v1/hardware.proto\x12\x13silentswarm.core.v1\"\xe3\x02\n\x08Hardware\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x11\n\tcpu_count\x18\x03 \x01(\r\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12,\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x1b.silentswarm.core.v1.Device\x12!\n\x14leader_round_trip_ms\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12$\n\x17leader_down_bytes_per_s\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\"\n\x15leader_up_bytes_per_s\x18\x08 \x01(\x01H\x03\x88\x01\x01\x42\x15\n\x13_memory_total_bytesB\x17\n\x15_leader_round_trip_msB\x1a\n\x18_leader_down_bytes_per_sB\x18\n\x16_leader_up_bytes_per_s\"\xeb\x02\n\x06\x44\x65vice\x12\x14\n\x0c\x64\x65vice_index\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x1f\n\x12memory_total_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11memory_free_bytes\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\x12\x63ompute_capability\x18\x06 \x01(\t\x12\x15\n\rcompute_dtype\x18\x07 \x01(\t\x12\x1d\n\x10read_bytes_per_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x1a\n\rfloat32_flops\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x1a\n\rfloat16_flops\x18\n \x01(\x01H\x04\x88\x01\x01\x42\x15\n\x13_memory_total_bytesB\x14\n\x12_memory_free_bytesB\x13\n\x11_read_bytes_per_sB\x10\n\x0e_float32_flopsB\x10\n\x0e_float16_flopsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'silentswarm.core.v1.hardwar
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HARDWARE']._serialized_start=60
-  _globals['_HARDWARE']._serialized_end=227
-  _globals['_DEVICE']._serialized_start=230
-  _globals['_DEVICE']._serialized_end=501
+  _globals['_HARDWARE']._serialized_end=415
+  _globals['_DEVICE']._serialized_start=418
+  _globals['_DEVICE']._serialized_end=781
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,8 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_UNAVAILABLE: _ClassVar[Reason]
     REASON_CONFLICT: _ClassVar[Reason]
     REASON_DISK: _ClassVar[Reason]
+    REASON_REPLY_NOT_FOUND: _ClassVar[Reason]
+    REASON_SESSION_NOT_KEPT: _ClassVar[Reason]
 REASON_UNSPECIFIED: Reason
 REASON_INTERNAL: Reason
 REASON_BAD_REQUEST: Reason
@@ -60,3 +62,5 @@ REASON_PERMISSION_DENIED: Reason
 REASON_UNAVAILABLE: Reason
 REASON_CONFLICT: Reason
 REASON_DISK: Reason
+REASON_REPLY_NOT_FOUND: Reason
+REASON_SESSION_NOT_KEPT: Reason

@@ -14,6 +14,7 @@ class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TRANSPORT_AUTO: _ClassVar[Transport]
     TRANSPORT_TUNNEL: _ClassVar[Transport]
     TRANSPORT_P2P: _ClassVar[Transport]
+    TRANSPORT_MESH: _ClassVar[Transport]
 
 class Route(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -25,6 +26,7 @@ TRANSPORT_UNSPECIFIED: Transport
 TRANSPORT_AUTO: Transport
 TRANSPORT_TUNNEL: Transport
 TRANSPORT_P2P: Transport
+TRANSPORT_MESH: Transport
 ROUTE_UNSPECIFIED: Route
 ROUTE_DIRECT: Route
 ROUTE_RELAY: Route
@@ -77,7 +79,7 @@ class StageSpec(_message.Message):
     def __init__(self, model_id: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stage_index: _Optional[int] = ..., stage_count: _Optional[int] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., dtype: _Optional[str] = ..., context_tokens: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., manifest_sha256: _Optional[str] = ..., batch_max: _Optional[int] = ..., measure_step_costs: _Optional[bool] = ..., quantization: _Optional[str] = ..., storage_dtype: _Optional[str] = ..., weights_model_id: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[_weights_pb2.AdapterRef, _Mapping]]] = ..., codec_in: _Optional[str] = ..., codec_out: _Optional[str] = ..., inner_codecs: _Optional[_Iterable[_Union[_weights_pb2.InnerCodec, _Mapping]]] = ...) -> None: ...
 
 class StageStatus(_message.Message):
-    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured", "kv_tokens_max", "waiting", "too_long", "busy_s", "loaded_s", "generated_tokens", "prompt_tokens", "failed", "links_refused")
+    __slots__ = ("spec", "route", "sessions", "kv_tokens_used", "kv_tokens_reserved", "requests", "positions", "idle_s", "memory_bytes", "frames_refused", "tokens_per_s", "first_token_s", "kv_tokens_measured", "kv_tokens_max", "waiting", "too_long", "busy_s", "loaded_s", "generated_tokens", "prompt_tokens", "failed", "links_refused", "sessions_kept", "tape_bytes", "resumed_kept", "resumed_anew", "positions_rebuilt", "link_round_trip_ms")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +102,12 @@ class StageStatus(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LINKS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_KEPT_FIELD_NUMBER: _ClassVar[int]
+    TAPE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_KEPT_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_ANEW_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_REBUILT_FIELD_NUMBER: _ClassVar[int]
+    LINK_ROUND_TRIP_MS_FIELD_NUMBER: _ClassVar[int]
     spec: StageSpec
     route: Route
     sessions: int
@@ -122,4 +130,10 @@ class StageStatus(_message.Message):
     prompt_tokens: int
     failed: int
     links_refused: int
-    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ..., kv_tokens_max: _Optional[int] = ..., waiting: _Optional[int] = ..., too_long: _Optional[int] = ..., busy_s: _Optional[float] = ..., loaded_s: _Optional[float] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., failed: _Optional[int] = ..., links_refused: _Optional[int] = ...) -> None: ...
+    sessions_kept: int
+    tape_bytes: int
+    resumed_kept: int
+    resumed_anew: int
+    positions_rebuilt: int
+    link_round_trip_ms: float
+    def __init__(self, spec: _Optional[_Union[StageSpec, _Mapping]] = ..., route: _Optional[_Union[Route, str]] = ..., sessions: _Optional[int] = ..., kv_tokens_used: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., requests: _Optional[int] = ..., positions: _Optional[int] = ..., idle_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., frames_refused: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., kv_tokens_measured: _Optional[int] = ..., kv_tokens_max: _Optional[int] = ..., waiting: _Optional[int] = ..., too_long: _Optional[int] = ..., busy_s: _Optional[float] = ..., loaded_s: _Optional[float] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., failed: _Optional[int] = ..., links_refused: _Optional[int] = ..., sessions_kept: _Optional[int] = ..., tape_bytes: _Optional[int] = ..., resumed_kept: _Optional[int] = ..., resumed_anew: _Optional[int] = ..., positions_rebuilt: _Optional[int] = ..., link_round_trip_ms: _Optional[float] = ...) -> None: ...

@@ -26,7 +26,7 @@ from silentswarm.core.v1 import access_pb2 as silentswarm_dot_core_dot_v1_dot_ac
 from silentswarm.core.v1 import generation_pb2 as silentswarm_dot_core_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*silentswarm/fellow/v1/inference_link.proto\x12\x15silentswarm.fellow.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\"\x82\x01\n\x0cServeRequest\x12\x36\n\x05hello\x18\x01 \x01(\x0b\x32%.silentswarm.fellow.v1.InferenceHelloH\x00\x12\x32\n\x05\x65vent\x18\x02 \x01(\x0b\x32!.silentswarm.fellow.v1.ReplyEventH\x00\x42\x06\n\x04\x62ody\":\n\x0eInferenceHello\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x15\n\rprocess_nonce\x18\x02 \x01(\t\"U\n\nReplyEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x05\x65vent\x18\x02 \x01(\x0b\x32$.silentswarm.core.v1.GenerationEvent\"\x85\x01\n\rServeResponse\x12\x36\n\x07request\x18\x01 \x01(\x0b\x32#.silentswarm.fellow.v1.ReplyRequestH\x00\x12\x34\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\".silentswarm.fellow.v1.CancelReplyH\x00\x42\x06\n\x04\x62ody\"|\n\x0cReplyRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x33\n\ngeneration\x18\x04 \x01(\x0b\x32\x1f.silentswarm.core.v1.Generation\"!\n\x0b\x43\x61ncelReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t2m\n\rInferenceLink\x12\\\n\x05Serve\x12#.silentswarm.fellow.v1.ServeRequest\x1a$.silentswarm.fellow.v1.ServeResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*silentswarm/fellow/v1/inference_link.proto\x12\x15silentswarm.fellow.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\"\x82\x01\n\x0cServeRequest\x12\x36\n\x05hello\x18\x01 \x01(\x0b\x32%.silentswarm.fellow.v1.InferenceHelloH\x00\x12\x32\n\x05\x65vent\x18\x02 \x01(\x0b\x32!.silentswarm.fellow.v1.ReplyEventH\x00\x42\x06\n\x04\x62ody\"j\n\x0eInferenceHello\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x15\n\rprocess_nonce\x18\x02 \x01(\t\x12.\n\x04kept\x18\x03 \x03(\x0b\x32 .silentswarm.fellow.v1.KeptReply\"\x94\x01\n\tKeptReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x04\x12\x15\n\rlast_sequence\x18\x06 \x01(\x04\x12\x10\n\x08model_id\x18\x07 \x01(\t\"U\n\nReplyEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x05\x65vent\x18\x02 \x01(\x0b\x32$.silentswarm.core.v1.GenerationEvent\"\xbb\x01\n\rServeResponse\x12\x36\n\x07request\x18\x01 \x01(\x0b\x32#.silentswarm.fellow.v1.ReplyRequestH\x00\x12\x34\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\".silentswarm.fellow.v1.CancelReplyH\x00\x12\x34\n\x06resume\x18\x03 \x01(\x0b\x32\".silentswarm.fellow.v1.ResumeReplyH\x00\x42\x06\n\x04\x62ody\"\xae\x01\n\x0cReplyRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x33\n\ngeneration\x18\x04 \x01(\x0b\x32\x1f.silentswarm.core.v1.Generation\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x0f\n\x07keep_ms\x18\x06 \x01(\r\x12\x10\n\x08model_id\x18\x07 \x01(\t\"9\n\x0bResumeReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"!\n\x0b\x43\x61ncelReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t2m\n\rInferenceLink\x12\\\n\x05Serve\x12#.silentswarm.fellow.v1.ServeRequest\x1a$.silentswarm.fellow.v1.ServeResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,15 +38,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVEREQUEST']._serialized_start=142
   _globals['_SERVEREQUEST']._serialized_end=272
   _globals['_INFERENCEHELLO']._serialized_start=274
-  _globals['_INFERENCEHELLO']._serialized_end=332
-  _globals['_REPLYEVENT']._serialized_start=334
-  _globals['_REPLYEVENT']._serialized_end=419
-  _globals['_SERVERESPONSE']._serialized_start=422
-  _globals['_SERVERESPONSE']._serialized_end=555
-  _globals['_REPLYREQUEST']._serialized_start=557
-  _globals['_REPLYREQUEST']._serialized_end=681
-  _globals['_CANCELREPLY']._serialized_start=683
-  _globals['_CANCELREPLY']._serialized_end=716
-  _globals['_INFERENCELINK']._serialized_start=718
-  _globals['_INFERENCELINK']._serialized_end=827
+  _globals['_INFERENCEHELLO']._serialized_end=380
+  _globals['_KEPTREPLY']._serialized_start=383
+  _globals['_KEPTREPLY']._serialized_end=531
+  _globals['_REPLYEVENT']._serialized_start=533
+  _globals['_REPLYEVENT']._serialized_end=618
+  _globals['_SERVERESPONSE']._serialized_start=621
+  _globals['_SERVERESPONSE']._serialized_end=808
+  _globals['_REPLYREQUEST']._serialized_start=811
+  _globals['_REPLYREQUEST']._serialized_end=985
+  _globals['_RESUMEREPLY']._serialized_start=987
+  _globals['_RESUMEREPLY']._serialized_end=1044
+  _globals['_CANCELREPLY']._serialized_start=1046
+  _globals['_CANCELREPLY']._serialized_end=1079
+  _globals['_INFERENCELINK']._serialized_start=1081
+  _globals['_INFERENCELINK']._serialized_end=1190
 # @@protoc_insertion_point(module_scope)

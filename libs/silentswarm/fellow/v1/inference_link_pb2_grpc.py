@@ -47,8 +47,9 @@ class InferenceLinkServicer:
     """
 
     def Serve(self, request_iterator, context):
-        """A Hello first, then events up; requests and cancels down. When it breaks, every request of it is
-        over on both ends: the fellow cancels, the leader fails.
+        """A Hello first, then events up; requests and cancels down. When it breaks, the fellow keeps replies going that said so
+        (ReplyRequest.keep_ms) and their events, bounded, and names them in its next hello; what nobody resumes in time it
+        cancels. Every other request is over on both ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,7 +26,7 @@ from silentswarm.core.v1 import access_pb2 as silentswarm_dot_core_dot_v1_dot_ac
 from silentswarm.core.v1 import generation_pb2 as silentswarm_dot_core_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%silentswarm/leader/v1/inference.proto\x12\x15silentswarm.leader.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\"l\n\x0fGenerateRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x33\n\ngeneration\x18\x02 \x01(\x0b\x32\x1f.silentswarm.core.v1.Generation\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"X\n\rGenerateEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x05\x65vent\x18\x02 \x01(\x0b\x32$.silentswarm.core.v1.GenerationEvent2m\n\tInference\x12`\n\x08Generate\x12&.silentswarm.leader.v1.GenerateRequest\x1a$.silentswarm.leader.v1.GenerateEvent\"\x04\xa8\xbb\x18\x03\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%silentswarm/leader/v1/inference.proto\x12\x15silentswarm.leader.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\";\n\rResumeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"l\n\x0fGenerateRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x33\n\ngeneration\x18\x02 \x01(\x0b\x32\x1f.silentswarm.core.v1.Generation\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"X\n\rGenerateEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x05\x65vent\x18\x02 \x01(\x0b\x32$.silentswarm.core.v1.GenerationEvent2\xcb\x01\n\tInference\x12`\n\x08Generate\x12&.silentswarm.leader.v1.GenerateRequest\x1a$.silentswarm.leader.v1.GenerateEvent\"\x04\xa8\xbb\x18\x03\x30\x01\x12\\\n\x06Resume\x12$.silentswarm.leader.v1.ResumeRequest\x1a$.silentswarm.leader.v1.GenerateEvent\"\x04\xa8\xbb\x18\x03\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_INFERENCE'].methods_by_name['Generate']._loaded_options = None
   _globals['_INFERENCE'].methods_by_name['Generate']._serialized_options = b'\250\273\030\003'
-  _globals['_GENERATEREQUEST']._serialized_start=136
-  _globals['_GENERATEREQUEST']._serialized_end=244
-  _globals['_GENERATEEVENT']._serialized_start=246
-  _globals['_GENERATEEVENT']._serialized_end=334
-  _globals['_INFERENCE']._serialized_start=336
-  _globals['_INFERENCE']._serialized_end=445
+  _globals['_INFERENCE'].methods_by_name['Resume']._loaded_options = None
+  _globals['_INFERENCE'].methods_by_name['Resume']._serialized_options = b'\250\273\030\003'
+  _globals['_RESUMEREQUEST']._serialized_start=136
+  _globals['_RESUMEREQUEST']._serialized_end=195
+  _globals['_GENERATEREQUEST']._serialized_start=197
+  _globals['_GENERATEREQUEST']._serialized_end=305
+  _globals['_GENERATEEVENT']._serialized_start=307
+  _globals['_GENERATEEVENT']._serialized_end=395
+  _globals['_INFERENCE']._serialized_start=398
+  _globals['_INFERENCE']._serialized_end=601
 # @@protoc_insertion_point(module_scope)

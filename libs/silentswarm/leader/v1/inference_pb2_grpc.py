@@ -40,6 +40,11 @@ class InferenceStub:
                 request_serializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateEvent.FromString,
                 _registered_method=True)
+        self.Resume = channel.unary_stream(
+                '/silentswarm.leader.v1.Inference/Resume',
+                request_serializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateEvent.FromString,
+                _registered_method=True)
 
 
 class InferenceServicer:
@@ -50,7 +55,17 @@ class InferenceServicer:
         """One reply. Events as they come; Done ends it. Errors end the call with a google.rpc.Status whose
         ErrorInfo names the reason (MODEL_NOT_FOUND, MODEL_NOT_READY, OVERLOADED, CONTEXT_TOO_LONG,
         STAGE_FAILED ...); a Failed event is never sent here. Cancelling the call, or its deadline, ends
-        the session on every stage. Not idempotent.
+        the session on every stage. A reply survives the loss of a stage: its events pause and go on. With
+        generation.resume it goes on where an attempt broke off whose call ended with UNAVAILABLE. Not idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """More events of a reply whose call broke while it ran, as a leader that starts anew breaks all: the fellow keeps it
+        going for a while. Waits a moment for the fellow to come back. REPLY_NOT_FOUND when no fellow keeps it, or the events
+        in between, or it is another caller's: then Generate with generation.resume goes on. Ends as Generate does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -62,6 +77,11 @@ def add_InferenceServicer_to_server(servicer, server):
             'Generate': grpc.unary_stream_rpc_method_handler(
                     servicer.Generate,
                     request_deserializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateRequest.FromString,
+                    response_serializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateEvent.SerializeToString,
+            ),
+            'Resume': grpc.unary_stream_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.ResumeRequest.FromString,
                     response_serializer=silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateEvent.SerializeToString,
             ),
     }
@@ -92,6 +112,33 @@ class Inference:
             target,
             '/silentswarm.leader.v1.Inference/Generate',
             silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
+            silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/silentswarm.leader.v1.Inference/Resume',
+            silentswarm_dot_leader_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
             silentswarm_dot_leader_dot_v1_dot_inference__pb2.GenerateEvent.FromString,
             options,
             channel_credentials,

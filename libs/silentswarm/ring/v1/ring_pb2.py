@@ -29,7 +29,7 @@ from silentswarm.core.v1 import tensor_pb2 as silentswarm_dot_core_dot_v1_dot_te
 from silentswarm.core.v1 import token_set_pb2 as silentswarm_dot_core_dot_v1_dot_token__set__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esilentswarm/ring/v1/ring.proto\x12\x13silentswarm.ring.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\x1a silentswarm/core/v1/reason.proto\x1a silentswarm/core/v1/tensor.proto\x1a#silentswarm/core/v1/token_set.proto\"t\n\x0bLinkRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.silentswarm.ring.v1.HelloH\x00\x12\x30\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1f.silentswarm.ring.v1.FrameBatchH\x00\x42\x06\n\x04\x62ody\"w\n\x05Hello\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nfrom_stage\x18\x04 \x01(\r\x12\x10\n\x08to_stage\x18\x05 \x01(\r\x12\r\n\x05proof\x18\x06 \x01(\x0c\"=\n\x0cLinkResponse\x12-\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.silentswarm.ring.v1.Welcome\"1\n\x07Welcome\x12\x17\n\x0f\x66rame_bytes_max\x18\x01 \x01(\x04\x12\r\n\x05proof\x18\x02 \x01(\x0c\"G\n\nFrameBatch\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12*\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x1a.silentswarm.ring.v1.Frame\"\x99\x02\n\x05\x46rame\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0b\n\x03pos\x18\x02 \x01(\r\x12-\n\x06hidden\x18\x03 \x01(\x0b\x32\x1b.silentswarm.ring.v1.HiddenH\x00\x12/\n\x07sampled\x18\x04 \x01(\x0b\x32\x1c.silentswarm.ring.v1.SampledH\x00\x12\'\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x18.silentswarm.ring.v1.EndH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.silentswarm.ring.v1.FailureH\x00\x12*\n\x06traces\x18\x10 \x03(\x0b\x32\x1a.silentswarm.ring.v1.TraceB\x06\n\x04\x62odyJ\x04\x08\x08\x10\x10\"\xcd\x02\n\x06Hidden\x12+\n\x06hidden\x18\x01 \x01(\x0b\x32\x1b.silentswarm.core.v1.Tensor\x12/\n\x08sampling\x18\x02 \x01(\x0b\x32\x1d.silentswarm.core.v1.Sampling\x12\x0e\n\x06sample\x18\x03 \x01(\x08\x12\r\n\x05probe\x18\x04 \x01(\x08\x12\'\n\x04hold\x18\x05 \x01(\x0b\x32\x19.silentswarm.ring.v1.Hold\x12\x17\n\x0freserved_tokens\x18\x06 \x01(\r\x12.\n\x07\x61llowed\x18\x07 \x01(\x0b\x32\x1d.silentswarm.core.v1.TokenSet\x12\x12\n\nprompt_ids\x18\x08 \x03(\r\x12/\n\x05\x63oded\x18\t \x01(\x0b\x32 .silentswarm.core.v1.CodedTensor\x12\x0f\n\x07\x61\x64\x61pter\x18\n \x01(\t\"&\n\x04Hold\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x11\n\tuntil_pos\x18\x02 \x01(\r\"O\n\x07Sampled\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x34\n\x0blikelihoods\x18\x02 \x03(\x0b\x32\x1f.silentswarm.ring.v1.Likelihood\"D\n\nLikelihood\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x0f\n\x07top_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\x05\n\x03\x45nd\"\xcb\x01\n\x07\x46\x61ilure\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bstage_index\x18\x03 \x01(\r\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.silentswarm.ring.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x95\x01\n\x05Trace\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x13\n\x0blayer_start\x18\x03 \x01(\r\x12\x12\n\nlayer_stop\x18\x04 \x01(\r\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\r\x12\x0f\n\x07wait_us\x18\x06 \x01(\r\x12\x11\n\tsample_us\x18\x07 \x01(\r2]\n\x04Ring\x12U\n\x04Link\x12 .silentswarm.ring.v1.LinkRequest\x1a!.silentswarm.ring.v1.LinkResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esilentswarm/ring/v1/ring.proto\x12\x13silentswarm.ring.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\x1a silentswarm/core/v1/reason.proto\x1a silentswarm/core/v1/tensor.proto\x1a#silentswarm/core/v1/token_set.proto\"t\n\x0bLinkRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.silentswarm.ring.v1.HelloH\x00\x12\x30\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1f.silentswarm.ring.v1.FrameBatchH\x00\x42\x06\n\x04\x62ody\"w\n\x05Hello\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\x12\x14\n\x0cplacement_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nfrom_stage\x18\x04 \x01(\r\x12\x10\n\x08to_stage\x18\x05 \x01(\r\x12\r\n\x05proof\x18\x06 \x01(\x0c\"f\n\x0cLinkResponse\x12-\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.silentswarm.ring.v1.Welcome\x12\'\n\x04\x62\x65\x61t\x18\x02 \x01(\x0b\x32\x19.silentswarm.ring.v1.Beat\"1\n\x07Welcome\x12\x17\n\x0f\x66rame_bytes_max\x18\x01 \x01(\x04\x12\r\n\x05proof\x18\x02 \x01(\x0c\"p\n\nFrameBatch\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12*\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x1a.silentswarm.ring.v1.Frame\x12\'\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32\x19.silentswarm.ring.v1.Beat\"-\n\x04\x42\x65\x61t\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x13\n\x0binterval_ms\x18\x02 \x01(\r\"\x99\x02\n\x05\x46rame\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0b\n\x03pos\x18\x02 \x01(\r\x12-\n\x06hidden\x18\x03 \x01(\x0b\x32\x1b.silentswarm.ring.v1.HiddenH\x00\x12/\n\x07sampled\x18\x04 \x01(\x0b\x32\x1c.silentswarm.ring.v1.SampledH\x00\x12\'\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x18.silentswarm.ring.v1.EndH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.silentswarm.ring.v1.FailureH\x00\x12*\n\x06traces\x18\x10 \x03(\x0b\x32\x1a.silentswarm.ring.v1.TraceB\x06\n\x04\x62odyJ\x04\x08\x08\x10\x10\"\x96\x03\n\x06Hidden\x12+\n\x06hidden\x18\x01 \x01(\x0b\x32\x1b.silentswarm.core.v1.Tensor\x12/\n\x08sampling\x18\x02 \x01(\x0b\x32\x1d.silentswarm.core.v1.Sampling\x12\x0e\n\x06sample\x18\x03 \x01(\x08\x12\r\n\x05probe\x18\x04 \x01(\x08\x12\'\n\x04hold\x18\x05 \x01(\x0b\x32\x19.silentswarm.ring.v1.Hold\x12\x17\n\x0freserved_tokens\x18\x06 \x01(\r\x12.\n\x07\x61llowed\x18\x07 \x01(\x0b\x32\x1d.silentswarm.core.v1.TokenSet\x12\x12\n\nprompt_ids\x18\x08 \x03(\r\x12/\n\x05\x63oded\x18\t \x01(\x0b\x32 .silentswarm.core.v1.CodedTensor\x12\x0f\n\x07\x61\x64\x61pter\x18\n \x01(\t\x12\x11\n\treply_key\x18\x0b \x01(\x0c\x12\x0f\n\x07resumes\x18\x0c \x01(\x08\x12\x10\n\x08rebuilds\x18\r \x01(\x08\x12\x11\n\tdrawn_ids\x18\x0e \x03(\r\"&\n\x04Hold\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x11\n\tuntil_pos\x18\x02 \x01(\r\"O\n\x07Sampled\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x34\n\x0blikelihoods\x18\x02 \x03(\x0b\x32\x1f.silentswarm.ring.v1.Likelihood\"D\n\nLikelihood\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x0f\n\x07top_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\x05\n\x03\x45nd\"\xcb\x01\n\x07\x46\x61ilure\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.silentswarm.core.v1.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bstage_index\x18\x03 \x01(\r\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.silentswarm.ring.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x95\x01\n\x05Trace\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x13\n\x0blayer_start\x18\x03 \x01(\r\x12\x12\n\nlayer_stop\x18\x04 \x01(\r\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\r\x12\x0f\n\x07wait_us\x18\x06 \x01(\r\x12\x11\n\tsample_us\x18\x07 \x01(\r2]\n\x04Ring\x12U\n\x04Link\x12 .silentswarm.ring.v1.LinkRequest\x1a!.silentswarm.ring.v1.LinkResponse\"\x04\xa8\xbb\x18\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,29 +45,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_start=350
   _globals['_HELLO']._serialized_end=469
   _globals['_LINKRESPONSE']._serialized_start=471
-  _globals['_LINKRESPONSE']._serialized_end=532
-  _globals['_WELCOME']._serialized_start=534
-  _globals['_WELCOME']._serialized_end=583
-  _globals['_FRAMEBATCH']._serialized_start=585
-  _globals['_FRAMEBATCH']._serialized_end=656
-  _globals['_FRAME']._serialized_start=659
-  _globals['_FRAME']._serialized_end=940
-  _globals['_HIDDEN']._serialized_start=943
-  _globals['_HIDDEN']._serialized_end=1276
-  _globals['_HOLD']._serialized_start=1278
-  _globals['_HOLD']._serialized_end=1316
-  _globals['_SAMPLED']._serialized_start=1318
-  _globals['_SAMPLED']._serialized_end=1397
-  _globals['_LIKELIHOOD']._serialized_start=1399
-  _globals['_LIKELIHOOD']._serialized_end=1467
-  _globals['_END']._serialized_start=1469
-  _globals['_END']._serialized_end=1474
-  _globals['_FAILURE']._serialized_start=1477
-  _globals['_FAILURE']._serialized_end=1680
-  _globals['_FAILURE_METADATAENTRY']._serialized_start=1633
-  _globals['_FAILURE_METADATAENTRY']._serialized_end=1680
-  _globals['_TRACE']._serialized_start=1683
-  _globals['_TRACE']._serialized_end=1832
-  _globals['_RING']._serialized_start=1834
-  _globals['_RING']._serialized_end=1927
+  _globals['_LINKRESPONSE']._serialized_end=573
+  _globals['_WELCOME']._serialized_start=575
+  _globals['_WELCOME']._serialized_end=624
+  _globals['_FRAMEBATCH']._serialized_start=626
+  _globals['_FRAMEBATCH']._serialized_end=738
+  _globals['_BEAT']._serialized_start=740
+  _globals['_BEAT']._serialized_end=785
+  _globals['_FRAME']._serialized_start=788
+  _globals['_FRAME']._serialized_end=1069
+  _globals['_HIDDEN']._serialized_start=1072
+  _globals['_HIDDEN']._serialized_end=1478
+  _globals['_HOLD']._serialized_start=1480
+  _globals['_HOLD']._serialized_end=1518
+  _globals['_SAMPLED']._serialized_start=1520
+  _globals['_SAMPLED']._serialized_end=1599
+  _globals['_LIKELIHOOD']._serialized_start=1601
+  _globals['_LIKELIHOOD']._serialized_end=1669
+  _globals['_END']._serialized_start=1671
+  _globals['_END']._serialized_end=1676
+  _globals['_FAILURE']._serialized_start=1679
+  _globals['_FAILURE']._serialized_end=1882
+  _globals['_FAILURE_METADATAENTRY']._serialized_start=1835
+  _globals['_FAILURE_METADATAENTRY']._serialized_end=1882
+  _globals['_TRACE']._serialized_start=1885
+  _globals['_TRACE']._serialized_end=2034
+  _globals['_RING']._serialized_start=2036
+  _globals['_RING']._serialized_end=2129
 # @@protoc_insertion_point(module_scope)

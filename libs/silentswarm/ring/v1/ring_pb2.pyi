@@ -36,10 +36,12 @@ class Hello(_message.Message):
     def __init__(self, wire_version: _Optional[int] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., from_stage: _Optional[int] = ..., to_stage: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class LinkResponse(_message.Message):
-    __slots__ = ("welcome",)
+    __slots__ = ("welcome", "beat")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ...) -> None: ...
+    beat: Beat
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("frame_bytes_max", "proof")
@@ -50,12 +52,22 @@ class Welcome(_message.Message):
     def __init__(self, frame_bytes_max: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class FrameBatch(_message.Message):
-    __slots__ = ("epoch", "frames")
+    __slots__ = ("epoch", "frames", "beat")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     frames: _containers.RepeatedCompositeFieldContainer[Frame]
-    def __init__(self, epoch: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+    beat: Beat
+    def __init__(self, epoch: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ...) -> None: ...
+
+class Beat(_message.Message):
+    __slots__ = ("sequence", "interval_ms")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    interval_ms: int
+    def __init__(self, sequence: _Optional[int] = ..., interval_ms: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("session", "pos", "hidden", "sampled", "end", "failure", "traces")
@@ -76,7 +88,7 @@ class Frame(_message.Message):
     def __init__(self, session: _Optional[int] = ..., pos: _Optional[int] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., sampled: _Optional[_Union[Sampled, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ...) -> None: ...
 
 class Hidden(_message.Message):
-    __slots__ = ("hidden", "sampling", "sample", "probe", "hold", "reserved_tokens", "allowed", "prompt_ids", "coded", "adapter")
+    __slots__ = ("hidden", "sampling", "sample", "probe", "hold", "reserved_tokens", "allowed", "prompt_ids", "coded", "adapter", "reply_key", "resumes", "rebuilds", "drawn_ids")
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +99,10 @@ class Hidden(_message.Message):
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
     CODED_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    REPLY_KEY_FIELD_NUMBER: _ClassVar[int]
+    RESUMES_FIELD_NUMBER: _ClassVar[int]
+    REBUILDS_FIELD_NUMBER: _ClassVar[int]
+    DRAWN_IDS_FIELD_NUMBER: _ClassVar[int]
     hidden: _tensor_pb2.Tensor
     sampling: _generation_pb2.Sampling
     sample: bool
@@ -97,7 +113,11 @@ class Hidden(_message.Message):
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
     coded: _tensor_pb2.CodedTensor
     adapter: str
-    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., reserved_tokens: _Optional[int] = ..., allowed: _Optional[_Union[_token_set_pb2.TokenSet, _Mapping]] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., coded: _Optional[_Union[_tensor_pb2.CodedTensor, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
+    reply_key: bytes
+    resumes: bool
+    rebuilds: bool
+    drawn_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., sampling: _Optional[_Union[_generation_pb2.Sampling, _Mapping]] = ..., sample: _Optional[bool] = ..., probe: _Optional[bool] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., reserved_tokens: _Optional[int] = ..., allowed: _Optional[_Union[_token_set_pb2.TokenSet, _Mapping]] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., coded: _Optional[_Union[_tensor_pb2.CodedTensor, _Mapping]] = ..., adapter: _Optional[str] = ..., reply_key: _Optional[bytes] = ..., resumes: _Optional[bool] = ..., rebuilds: _Optional[bool] = ..., drawn_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("ids", "until_pos")

@@ -28,7 +28,7 @@ from silentswarm.core.v1 import link_pb2 as silentswarm_dot_core_dot_v1_dot_link
 from silentswarm.core.v1 import stage_pb2 as silentswarm_dot_core_dot_v1_dot_stage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n silentswarm/stage/v1/stage.proto\x12\x14silentswarm.stage.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\x1a\x1esilentswarm/core/v1/link.proto\x1a\x1fsilentswarm/core/v1/stage.proto\"\xf5\x03\n\x0bLoadRequest\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x11\n\tmodel_dir\x18\x02 \x01(\t\x12H\n\x0ctensor_files\x18\x03 \x03(\x0b\x32\x32.silentswarm.stage.v1.LoadRequest.TensorFilesEntry\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x0f\n\x07threads\x18\x05 \x01(\r\x12\x1c\n\x14prefill_chunk_tokens\x18\x06 \x01(\r\x12\x16\n\x0ering_bind_host\x18\x07 \x01(\t\x12\x11\n\tattention\x18\x08 \x01(\t\x12\x0f\n\x07tls_dir\x18\t \x01(\t\x12\x34\n\x08\x61\x64\x61pters\x18\n \x03(\x0b\x32\".silentswarm.stage.v1.AdapterFiles\x12\x39\n\rdevice_layers\x18\x0b \x03(\x0b\x32\".silentswarm.stage.v1.DeviceLayers\x12\x0c\n\x04lora\x18\x0c \x01(\t\x12\x14\n\x0c\x66ourbit_rows\x18\r \x01(\t\x12\x17\n\x0f\x66ourbit_float32\x18\x0e \x01(\t\x1a\x32\n\x10TensorFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb2\x01\n\x0c\x41\x64\x61pterFiles\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x11\n\tmodel_dir\x18\x02 \x01(\t\x12I\n\x0ctensor_files\x18\x03 \x03(\x0b\x32\x33.silentswarm.stage.v1.AdapterFiles.TensorFilesEntry\x1a\x32\n\x10TensorFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\x0c\x44\x65viceLayers\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x13\n\x0blayer_start\x18\x02 \x01(\r\x12\x12\n\nlayer_stop\x18\x03 \x01(\r\"|\n\tLoadEvent\x12\x36\n\x08progress\x18\x01 \x01(\x0b\x32\".silentswarm.stage.v1.LoadProgressH\x00\x12.\n\x06loaded\x18\x02 \x01(\x0b\x32\x1c.silentswarm.stage.v1.LoadedH\x00\x42\x07\n\x05\x65vent\"9\n\x0cLoadProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\"\xc6\x01\n\x06Loaded\x12\x11\n\tring_port\x18\x01 \x01(\r\x12\x14\n\x0cweight_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12kv_bytes_per_token\x18\x03 \x01(\x04\x12\x1a\n\x12kv_tokens_measured\x18\x04 \x01(\r\x12\x19\n\x11memory_peak_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cquantization\x18\x06 \x01(\t\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x1b\n\x13\x64\x65vice_weight_bytes\x18\x08 \x03(\x04\"\xc6\x02\n\x0bWireRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12)\n\x05route\x18\x02 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x16\n\x0enext_addresses\x18\x03 \x03(\t\x12\x15\n\rrelay_address\x18\x04 \x01(\t\x12\x32\n\x0eprevious_route\x18\x05 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\x12\x16\n\tkv_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12+\n\x04keys\x18\x08 \x01(\x0b\x32\x1d.silentswarm.core.v1.RingKeys\x12\x33\n\x0brelay_trust\x18\t \x01(\x0b\x32\x1e.silentswarm.core.v1.PeerTrustB\x0c\n\n_kv_tokens\"C\n\x0cWireResponse\x12\x11\n\tconnected\x18\x01 \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\"\n\x0cProbeRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\r\"1\n\rProbeResponse\x12\x0e\n\x06lap_ms\x18\x01 \x01(\x01\x12\x10\n\x08stage_ms\x18\x02 \x03(\x01\"Z\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\ngeneration\x18\x02 \x01(\x0b\x32\x1f.silentswarm.core.v1.Generation\"\x12\n\x10GetStatusRequest\"\x14\n\x12WatchFaultsRequest\"5\n\x05\x46\x61ult\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07message\x18\x03 \x01(\t\"\r\n\x0bStopRequest\"\x0e\n\x0cStopResponse2\xf9\x04\n\x05Stage\x12R\n\x04Load\x12!.silentswarm.stage.v1.LoadRequest\x1a\x1f.silentswarm.stage.v1.LoadEvent\"\x04\xa8\xbb\x18\x05\x30\x01\x12S\n\x04Wire\x12!.silentswarm.stage.v1.WireRequest\x1a\".silentswarm.stage.v1.WireResponse\"\x04\xa8\xbb\x18\x05\x12V\n\x05Probe\x12\".silentswarm.stage.v1.ProbeRequest\x1a#.silentswarm.stage.v1.ProbeResponse\"\x04\xa8\xbb\x18\x05\x12_\n\x08Generate\x12%.silentswarm.stage.v1.GenerateRequest\x1a$.silentswarm.core.v1.GenerationEvent\"\x04\xa8\xbb\x18\x05\x30\x01\x12[\n\tGetStatus\x12&.silentswarm.stage.v1.GetStatusRequest\x1a .silentswarm.core.v1.StageStatus\"\x04\xa8\xbb\x18\x05\x12\\\n\x0bWatchFaults\x12(.silentswarm.stage.v1.WatchFaultsRequest\x1a\x1b.silentswarm.stage.v1.Fault\"\x04\xa8\xbb\x18\x05\x30\x01\x12S\n\x04Stop\x12!.silentswarm.stage.v1.StopRequest\x1a\".silentswarm.stage.v1.StopResponse\"\x04\xa8\xbb\x18\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n silentswarm/stage/v1/stage.proto\x12\x14silentswarm.stage.v1\x1a silentswarm/core/v1/access.proto\x1a$silentswarm/core/v1/generation.proto\x1a\x1esilentswarm/core/v1/link.proto\x1a\x1fsilentswarm/core/v1/stage.proto\"\x8d\x04\n\x0bLoadRequest\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x1e.silentswarm.core.v1.StageSpec\x12\x11\n\tmodel_dir\x18\x02 \x01(\t\x12H\n\x0ctensor_files\x18\x03 \x03(\x0b\x32\x32.silentswarm.stage.v1.LoadRequest.TensorFilesEntry\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x0f\n\x07threads\x18\x05 \x01(\r\x12\x1c\n\x14prefill_chunk_tokens\x18\x06 \x01(\r\x12\x16\n\x0ering_bind_host\x18\x07 \x01(\t\x12\x11\n\tattention\x18\x08 \x01(\t\x12\x0f\n\x07tls_dir\x18\t \x01(\t\x12\x34\n\x08\x61\x64\x61pters\x18\n \x03(\x0b\x32\".silentswarm.stage.v1.AdapterFiles\x12\x39\n\rdevice_layers\x18\x0b \x03(\x0b\x32\".silentswarm.stage.v1.DeviceLayers\x12\x0c\n\x04lora\x18\x0c \x01(\t\x12\x14\n\x0c\x66ourbit_rows\x18\r \x01(\t\x12\x17\n\x0f\x66ourbit_float32\x18\x0e \x01(\t\x12\x16\n\x0etape_bytes_max\x18\x0f \x01(\x04\x1a\x32\n\x10TensorFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb2\x01\n\x0c\x41\x64\x61pterFiles\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x11\n\tmodel_dir\x18\x02 \x01(\t\x12I\n\x0ctensor_files\x18\x03 \x03(\x0b\x32\x33.silentswarm.stage.v1.AdapterFiles.TensorFilesEntry\x1a\x32\n\x10TensorFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\x0c\x44\x65viceLayers\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x13\n\x0blayer_start\x18\x02 \x01(\r\x12\x12\n\nlayer_stop\x18\x03 \x01(\r\"|\n\tLoadEvent\x12\x36\n\x08progress\x18\x01 \x01(\x0b\x32\".silentswarm.stage.v1.LoadProgressH\x00\x12.\n\x06loaded\x18\x02 \x01(\x0b\x32\x1c.silentswarm.stage.v1.LoadedH\x00\x42\x07\n\x05\x65vent\"9\n\x0cLoadProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\"\xc6\x01\n\x06Loaded\x12\x11\n\tring_port\x18\x01 \x01(\r\x12\x14\n\x0cweight_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12kv_bytes_per_token\x18\x03 \x01(\x04\x12\x1a\n\x12kv_tokens_measured\x18\x04 \x01(\r\x12\x19\n\x11memory_peak_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cquantization\x18\x06 \x01(\t\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x1b\n\x13\x64\x65vice_weight_bytes\x18\x08 \x03(\x04\"\xf3\x02\n\x0bWireRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12)\n\x05route\x18\x02 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x16\n\x0enext_addresses\x18\x03 \x03(\t\x12\x15\n\rrelay_address\x18\x04 \x01(\t\x12\x32\n\x0eprevious_route\x18\x05 \x01(\x0e\x32\x1a.silentswarm.core.v1.Route\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\x12\x16\n\tkv_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12+\n\x04keys\x18\x08 \x01(\x0b\x32\x1d.silentswarm.core.v1.RingKeys\x12\x33\n\x0brelay_trust\x18\t \x01(\x0b\x32\x1e.silentswarm.core.v1.PeerTrust\x12\x15\n\rkeep_sessions\x18\n \x01(\x08\x12\x14\n\x0c\x66resh_stages\x18\x0b \x03(\rB\x0c\n\n_kv_tokens\"C\n\x0cWireResponse\x12\x11\n\tconnected\x18\x01 \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\"\n\x0cProbeRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\r\"1\n\rProbeResponse\x12\x0e\n\x06lap_ms\x18\x01 \x01(\x01\x12\x10\n\x08stage_ms\x18\x02 \x03(\x01\"Z\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\ngeneration\x18\x02 \x01(\x0b\x32\x1f.silentswarm.core.v1.Generation\"\x12\n\x10GetStatusRequest\"\x14\n\x12WatchFaultsRequest\"]\n\x05\x46\x61ult\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x17\n\npeer_stage\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_peer_stage\"\r\n\x0bStopRequest\"\x0e\n\x0cStopResponse2\xf9\x04\n\x05Stage\x12R\n\x04Load\x12!.silentswarm.stage.v1.LoadRequest\x1a\x1f.silentswarm.stage.v1.LoadEvent\"\x04\xa8\xbb\x18\x05\x30\x01\x12S\n\x04Wire\x12!.silentswarm.stage.v1.WireRequest\x1a\".silentswarm.stage.v1.WireResponse\"\x04\xa8\xbb\x18\x05\x12V\n\x05Probe\x12\".silentswarm.stage.v1.ProbeRequest\x1a#.silentswarm.stage.v1.ProbeResponse\"\x04\xa8\xbb\x18\x05\x12_\n\x08Generate\x12%.silentswarm.stage.v1.GenerateRequest\x1a$.silentswarm.core.v1.GenerationEvent\"\x04\xa8\xbb\x18\x05\x30\x01\x12[\n\tGetStatus\x12&.silentswarm.stage.v1.GetStatusRequest\x1a .silentswarm.core.v1.StageStatus\"\x04\xa8\xbb\x18\x05\x12\\\n\x0bWatchFaults\x12(.silentswarm.stage.v1.WatchFaultsRequest\x1a\x1b.silentswarm.stage.v1.Fault\"\x04\xa8\xbb\x18\x05\x30\x01\x12S\n\x04Stop\x12!.silentswarm.stage.v1.StopRequest\x1a\".silentswarm.stage.v1.StopResponse\"\x04\xa8\xbb\x18\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,41 +54,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STAGE'].methods_by_name['Stop']._loaded_options = None
   _globals['_STAGE'].methods_by_name['Stop']._serialized_options = b'\250\273\030\005'
   _globals['_LOADREQUEST']._serialized_start=196
-  _globals['_LOADREQUEST']._serialized_end=697
-  _globals['_LOADREQUEST_TENSORFILESENTRY']._serialized_start=647
-  _globals['_LOADREQUEST_TENSORFILESENTRY']._serialized_end=697
-  _globals['_ADAPTERFILES']._serialized_start=700
-  _globals['_ADAPTERFILES']._serialized_end=878
-  _globals['_ADAPTERFILES_TENSORFILESENTRY']._serialized_start=647
-  _globals['_ADAPTERFILES_TENSORFILESENTRY']._serialized_end=697
-  _globals['_DEVICELAYERS']._serialized_start=880
-  _globals['_DEVICELAYERS']._serialized_end=951
-  _globals['_LOADEVENT']._serialized_start=953
-  _globals['_LOADEVENT']._serialized_end=1077
-  _globals['_LOADPROGRESS']._serialized_start=1079
-  _globals['_LOADPROGRESS']._serialized_end=1136
-  _globals['_LOADED']._serialized_start=1139
-  _globals['_LOADED']._serialized_end=1337
-  _globals['_WIREREQUEST']._serialized_start=1340
-  _globals['_WIREREQUEST']._serialized_end=1666
-  _globals['_WIRERESPONSE']._serialized_start=1668
-  _globals['_WIRERESPONSE']._serialized_end=1735
-  _globals['_PROBEREQUEST']._serialized_start=1737
-  _globals['_PROBEREQUEST']._serialized_end=1771
-  _globals['_PROBERESPONSE']._serialized_start=1773
-  _globals['_PROBERESPONSE']._serialized_end=1822
-  _globals['_GENERATEREQUEST']._serialized_start=1824
-  _globals['_GENERATEREQUEST']._serialized_end=1914
-  _globals['_GETSTATUSREQUEST']._serialized_start=1916
-  _globals['_GETSTATUSREQUEST']._serialized_end=1934
-  _globals['_WATCHFAULTSREQUEST']._serialized_start=1936
-  _globals['_WATCHFAULTSREQUEST']._serialized_end=1956
-  _globals['_FAULT']._serialized_start=1958
-  _globals['_FAULT']._serialized_end=2011
-  _globals['_STOPREQUEST']._serialized_start=2013
-  _globals['_STOPREQUEST']._serialized_end=2026
-  _globals['_STOPRESPONSE']._serialized_start=2028
-  _globals['_STOPRESPONSE']._serialized_end=2042
-  _globals['_STAGE']._serialized_start=2045
-  _globals['_STAGE']._serialized_end=2678
+  _globals['_LOADREQUEST']._serialized_end=721
+  _globals['_LOADREQUEST_TENSORFILESENTRY']._serialized_start=671
+  _globals['_LOADREQUEST_TENSORFILESENTRY']._serialized_end=721
+  _globals['_ADAPTERFILES']._serialized_start=724
+  _globals['_ADAPTERFILES']._serialized_end=902
+  _globals['_ADAPTERFILES_TENSORFILESENTRY']._serialized_start=671
+  _globals['_ADAPTERFILES_TENSORFILESENTRY']._serialized_end=721
+  _globals['_DEVICELAYERS']._serialized_start=904
+  _globals['_DEVICELAYERS']._serialized_end=975
+  _globals['_LOADEVENT']._serialized_start=977
+  _globals['_LOADEVENT']._serialized_end=1101
+  _globals['_LOADPROGRESS']._serialized_start=1103
+  _globals['_LOADPROGRESS']._serialized_end=1160
+  _globals['_LOADED']._serialized_start=1163
+  _globals['_LOADED']._serialized_end=1361
+  _globals['_WIREREQUEST']._serialized_start=1364
+  _globals['_WIREREQUEST']._serialized_end=1735
+  _globals['_WIRERESPONSE']._serialized_start=1737
+  _globals['_WIRERESPONSE']._serialized_end=1804
+  _globals['_PROBEREQUEST']._serialized_start=1806
+  _globals['_PROBEREQUEST']._serialized_end=1840
+  _globals['_PROBERESPONSE']._serialized_start=1842
+  _globals['_PROBERESPONSE']._serialized_end=1891
+  _globals['_GENERATEREQUEST']._serialized_start=1893
+  _globals['_GENERATEREQUEST']._serialized_end=1983
+  _globals['_GETSTATUSREQUEST']._serialized_start=1985
+  _globals['_GETSTATUSREQUEST']._serialized_end=2003
+  _globals['_WATCHFAULTSREQUEST']._serialized_start=2005
+  _globals['_WATCHFAULTSREQUEST']._serialized_end=2025
+  _globals['_FAULT']._serialized_start=2027
+  _globals['_FAULT']._serialized_end=2120
+  _globals['_STOPREQUEST']._serialized_start=2122
+  _globals['_STOPREQUEST']._serialized_end=2135
+  _globals['_STOPRESPONSE']._serialized_start=2137
+  _globals['_STOPRESPONSE']._serialized_end=2151
+  _globals['_STAGE']._serialized_start=2154
+  _globals['_STAGE']._serialized_end=2787
 # @@protoc_insertion_point(module_scope)

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LoadRequest(_message.Message):
-    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host", "attention", "tls_dir", "adapters", "device_layers", "lora", "fourbit_rows", "fourbit_float32")
+    __slots__ = ("spec", "model_dir", "tensor_files", "device", "threads", "prefill_chunk_tokens", "ring_bind_host", "attention", "tls_dir", "adapters", "device_layers", "lora", "fourbit_rows", "fourbit_float32", "tape_bytes_max")
     class TensorFilesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class LoadRequest(_message.Message):
     LORA_FIELD_NUMBER: _ClassVar[int]
     FOURBIT_ROWS_FIELD_NUMBER: _ClassVar[int]
     FOURBIT_FLOAT32_FIELD_NUMBER: _ClassVar[int]
+    TAPE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     spec: _stage_pb2.StageSpec
     model_dir: str
     tensor_files: _containers.ScalarMap[str, str]
@@ -47,7 +48,8 @@ class LoadRequest(_message.Message):
     lora: str
     fourbit_rows: str
     fourbit_float32: str
-    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ..., attention: _Optional[str] = ..., tls_dir: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[AdapterFiles, _Mapping]]] = ..., device_layers: _Optional[_Iterable[_Union[DeviceLayers, _Mapping]]] = ..., lora: _Optional[str] = ..., fourbit_rows: _Optional[str] = ..., fourbit_float32: _Optional[str] = ...) -> None: ...
+    tape_bytes_max: int
+    def __init__(self, spec: _Optional[_Union[_stage_pb2.StageSpec, _Mapping]] = ..., model_dir: _Optional[str] = ..., tensor_files: _Optional[_Mapping[str, str]] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., prefill_chunk_tokens: _Optional[int] = ..., ring_bind_host: _Optional[str] = ..., attention: _Optional[str] = ..., tls_dir: _Optional[str] = ..., adapters: _Optional[_Iterable[_Union[AdapterFiles, _Mapping]]] = ..., device_layers: _Optional[_Iterable[_Union[DeviceLayers, _Mapping]]] = ..., lora: _Optional[str] = ..., fourbit_rows: _Optional[str] = ..., fourbit_float32: _Optional[str] = ..., tape_bytes_max: _Optional[int] = ...) -> None: ...
 
 class AdapterFiles(_message.Message):
     __slots__ = ("model_id", "model_dir", "tensor_files")
@@ -115,7 +117,7 @@ class Loaded(_message.Message):
     def __init__(self, ring_port: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., kv_tokens_measured: _Optional[int] = ..., memory_peak_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., device_weight_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WireRequest(_message.Message):
-    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens", "keys", "relay_trust")
+    __slots__ = ("epoch", "route", "next_addresses", "relay_address", "previous_route", "timeout_ms", "kv_tokens", "keys", "relay_trust", "keep_sessions", "fresh_stages")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     NEXT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +127,8 @@ class WireRequest(_message.Message):
     KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     RELAY_TRUST_FIELD_NUMBER: _ClassVar[int]
+    KEEP_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    FRESH_STAGES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     route: _stage_pb2.Route
     next_addresses: _containers.RepeatedScalarFieldContainer[str]
@@ -134,7 +138,9 @@ class WireRequest(_message.Message):
     kv_tokens: int
     keys: _link_pb2.RingKeys
     relay_trust: _link_pb2.PeerTrust
-    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., keys: _Optional[_Union[_link_pb2.RingKeys, _Mapping]] = ..., relay_trust: _Optional[_Union[_link_pb2.PeerTrust, _Mapping]] = ...) -> None: ...
+    keep_sessions: bool
+    fresh_stages: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., next_addresses: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ..., previous_route: _Optional[_Union[_stage_pb2.Route, str]] = ..., timeout_ms: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., keys: _Optional[_Union[_link_pb2.RingKeys, _Mapping]] = ..., relay_trust: _Optional[_Union[_link_pb2.PeerTrust, _Mapping]] = ..., keep_sessions: _Optional[bool] = ..., fresh_stages: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WireResponse(_message.Message):
     __slots__ = ("connected", "failure", "address")
@@ -177,14 +183,16 @@ class WatchFaultsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Fault(_message.Message):
-    __slots__ = ("kind", "epoch", "message")
+    __slots__ = ("kind", "epoch", "message", "peer_stage")
     KIND_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PEER_STAGE_FIELD_NUMBER: _ClassVar[int]
     kind: str
     epoch: int
     message: str
-    def __init__(self, kind: _Optional[str] = ..., epoch: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    peer_stage: int
+    def __init__(self, kind: _Optional[str] = ..., epoch: _Optional[int] = ..., message: _Optional[str] = ..., peer_stage: _Optional[int] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ()

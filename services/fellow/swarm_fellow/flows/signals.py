@@ -161,6 +161,8 @@ class SignalRunner:
             previous_route=signal.previous_route,
             timeout_ms=int(steps.remaining_s() * 1000),
         )
+        request.keep_sessions = signal.keep_sessions
+        request.fresh_stages.extend(signal.fresh_stages)
         if signal.HasField("kv_tokens"):
             request.kv_tokens = signal.kv_tokens
         if signal.HasField("keys"):

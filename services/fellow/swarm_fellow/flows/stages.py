@@ -51,6 +51,7 @@ class BrokenLink:
 
     epoch: int
     message: str
+    peer_stage: int | None = None  # at its other end
 
 
 @dataclass(eq=False)
@@ -113,7 +114,7 @@ class StageTable:
         self._sink = sink
         for stage in self.loaded():
             if stage.broken and stage.broken.epoch >= stage.spec.epoch:
-                self._report(stage, link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, stage.broken.message)
+                self._report_broken(stage, stage.broken)
 
     def find(self, placement_id: str) -> HeldStage | None:
         """The loaded stage of a placement."""
@@ -301,9 +302,11 @@ class StageTable:
                         self._crashed(stage, f"had an engine fault: {fault.message}")
                         return
                     if fault.kind == "link" and fault.epoch >= stage.spec.epoch:
+                        peer_stage = fault.peer_stage if fault.HasField("peer_stage") else None
+                        broken = BrokenLink(fault.epoch, fault.message, peer_stage)
                         if stage.broken is None or fault.epoch >= stage.broken.epoch:
-                            stage.broken = BrokenLink(fault.epoch, fault.message)
-                        self._report(stage, link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, fault.message)
+                            stage.broken = broken
+                        self._report_broken(stage, broken)
             except SwarmError as error:
                 log.debug("fault watch broke off", stage=describe_stage(stage.spec), why=error.message)
             failures = failures_after(failures, self._clock.monotonic_s() - began_s)
@@ -318,6 +321,11 @@ class StageTable:
         self.crashes += 1
         self._report(stage, link_pb2.STAGE_EVENT_KIND_CRASHED, f"the process of {describe_stage(stage.spec)} {how}")
         self.begin_end(stage, how)
+
+    def _report_broken(self, stage: HeldStage, broken: BrokenLink) -> None:
+        if self._sink is not None:
+            kind = link_pb2.STAGE_EVENT_KIND_LINK_BROKEN
+            self._sink(stage_event(stage.spec, kind, broken.message, broken.peer_stage))
 
     def _report(self, stage: HeldStage, kind: link_pb2.StageEventKind, message: str) -> None:
         if self._sink is not None:

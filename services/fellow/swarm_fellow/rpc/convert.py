@@ -54,9 +54,12 @@ def failure_to_proto(error: SwarmError) -> link_pb2.SignalFailure:
     return link_pb2.SignalFailure(reason=reason_to_proto(error.why), message=error.message, metadata=error.facts)
 
 
-def stage_event(spec: stage_pb2.StageSpec, kind: link_pb2.StageEventKind, message: str) -> link_pb2.ConnectRequest:
-    """A stage's life changed without a signal."""
-    return link_pb2.ConnectRequest(stage_event=link_pb2.StageEvent(spec=spec, kind=kind, message=message))
+def stage_event(
+    spec: stage_pb2.StageSpec, kind: link_pb2.StageEventKind, message: str, peer_stage: int | None = None
+) -> link_pb2.ConnectRequest:
+    """A stage's life changed without a signal. peer_stage: at the other end of a broken link."""
+    event = link_pb2.StageEvent(spec=spec, kind=kind, message=message, peer_stage=peer_stage)
+    return link_pb2.ConnectRequest(stage_event=event)
 
 
 def describe_stage(spec: stage_pb2.StageSpec) -> str:

@@ -58,6 +58,11 @@ class Capabilities:
     serve_devices: bool = False
     storage_dtypes: tuple[str, ...] = ()
     maintenance: bool = False
+    serve_resume: bool = False
+    serve_keep: bool = False
+    check: bool = False
+    cover: bool = False
+    logs: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class Placement:
     """One placement, live. task: the load or rewire that runs now.
 
     is_waking: loaded because of a request for an idle model. broken_epoch: newest epoch a stage called broken.
+    is_healing: something brings it back, under this placement or the model's next one; requests and replies wait,
+    whatever the state says meanwhile.
     """
 
     record: PlacementRecord
@@ -40,6 +42,7 @@ class Placement:
     task: "asyncio.Task[None] | None" = None
     is_waking: bool = False
     broken_epoch: int = 0
+    is_healing: bool = False
     probe_lap_ms: float | None = None
 
     @property

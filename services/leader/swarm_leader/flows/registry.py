@@ -33,6 +33,17 @@ class Held:
     device_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class HeldCover:
+    """A stage that a fellow holds outside of its ring. The figures and addresses are a hot one's; 0 is unknown."""
+
+    is_hot: bool
+    ring_addresses: tuple[str, ...] = ()
+    weight_bytes: int = 0
+    kv_tokens_measured: int = 0
+    memory_bytes: int = 0
+
+
 @dataclass
 class Fellow:
     """One machine, known for good and perhaps connected.
@@ -40,7 +51,7 @@ class Fellow:
     process_nonce: word of the process that holds the link, and peer where it calls from. stages: by placement id,
     oldest first. freed_bytes: what stages held that ended since the last heartbeat, by placement id and device index.
     unwanted_at_s: when it was told to end a stage that it still reports. has_certificate: it got one when it
-    registered.
+    registered. covers: by placement id and stage index.
     """
 
     record: FellowRecord
@@ -55,6 +66,7 @@ class Fellow:
     stages: dict[str, Held] = field(default_factory=dict)
     freed_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
     unwanted_at_s: dict[str, float] = field(default_factory=dict)
+    covers: dict[tuple[str, int], HeldCover] = field(default_factory=dict)
 
     @property
     def fellow_id(self) -> str:

@@ -29,6 +29,11 @@ def capabilities_from_proto(declared: capabilities_pb2.Capabilities) -> Capabili
         serve_devices=has("serve_devices"),
         storage_dtypes=tuple(declared.serve_storage.dtypes),
         maintenance=has("maintenance"),
+        serve_resume=has("serve_resume"),
+        serve_keep=has("serve_keep"),
+        check=has("check"),
+        cover=has("cover"),
+        logs=has("logs"),
     )
 
 

@@ -56,6 +56,8 @@ class BeginEpoch:
     epoch: int
     why: SwarmError
     kv_tokens: int | None = None
+    keep_sessions: bool = False
+    fresh_stages: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class WireOrder:
     kv_tokens: int | None = None  # what the tightest stage of the ring holds; None: as loaded
     keys: LinkKeys | None = None  # None: neighbours prove nothing
     relay_trust: Trust | None = None  # None: the relay is reached without TLS
+    keep_sessions: bool = False  # for a while, for replies that go on
+    fresh_stages: frozenset[int] = frozenset()  # they hold nothing of an older epoch
 
 
 @dataclass
@@ -56,7 +58,8 @@ class _Epoch:
 
 
 class Wiring:
-    """Joins epochs. on_broken(epoch, why) is called once when a link of the current epoch breaks.
+    """Joins epochs. on_broken(epoch, why, peer) is called once when a link of the current epoch breaks;
+    peer is the stage at its other end, None when the fault is this stage's own.
 
     When one link breaks the other is closed too, so that the break runs round the ring and every stage drops its
     sessions, however far it is from the fault.
@@ -66,7 +69,7 @@ class Wiring:
         self,
         place: RingPlace,
         inbox: Inbox,
-        on_broken: Callable[[int, str], None],
+        on_broken: Callable[[int, str, int | None], None],
         clock: Clock | None = None,
         certificates: Certificates | None = None,
     ) -> None:
@@ -108,7 +111,7 @@ class Wiring:
             await self._leave(f"the ring moved on to epoch {order.epoch}")
             self._current = fresh = _Epoch(order)
             over = LinkBroken("the ring was wired anew; try again soon")
-            self._inbox.put_now(BeginEpoch(order.epoch, over, order.kv_tokens))
+            self._inbox.put_now(BeginEpoch(order.epoch, over, order.kv_tokens, order.keep_sessions, order.fresh_stages))
             if self.place.stage_count == 1:
                 return ""
             try:
@@ -166,7 +169,7 @@ class Wiring:
         if current is None or epoch != current.order.epoch:
             return
         if current.has_received:
-            self._break(current, why)
+            self._break(current, why, self.place.previous_stage)
         current.has_direct_incoming = False
 
     def _check_proof(self, keys: LinkKeys | None, hello: ring_pb2.Hello, names: Sequence[str]) -> None:
@@ -237,19 +240,19 @@ class Wiring:
             while True:
                 await outgoing.send(await epoch.outbox.take(BUNDLE_MAX, BUNDLE_BYTES_MAX))
         except LinkBroken as error:
-            self._break(epoch, error.message)
+            self._break(epoch, error.message, self.place.next_stage)
 
     async def _watch(self, epoch: _Epoch, outgoing: Outgoing) -> None:
-        self._break(epoch, await outgoing.wait_broken())
+        self._break(epoch, await outgoing.wait_broken(), self.place.next_stage)
 
     async def _receive(self, epoch: _Epoch, receiver: LaneEnd) -> None:
         async def take(batch: ring_pb2.FrameBatch) -> None:
             await self.deliver(epoch.order.epoch, batch)
 
-        self._break(epoch, await receiver.read_all(take))
+        self._break(epoch, await receiver.read_all(take), self.place.previous_stage)
 
-    def _break(self, epoch: _Epoch, why: str) -> None:
-        """Say once that an epoch is broken, and let go of both its links."""
+    def _break(self, epoch: _Epoch, why: str, peer_stage: int | None = None) -> None:
+        """Say once that an epoch is broken, and let go of both its links. peer_stage: at the other end of the link."""
         if epoch.is_broken or epoch is not self._current:
             return
         epoch.is_broken = True
@@ -257,7 +260,7 @@ class Wiring:
         log.warning("ring broke", epoch=epoch.order.epoch, stage=self.place.stage_index, why=why)
         broke = f"the ring broke at stage {self.place.stage_index} ({why}); it is wired anew, try again soon"
         self._inbox.put_now(RingBroke(LinkBroken(broke)))
-        self._on_broken(epoch.order.epoch, why)
+        self._on_broken(epoch.order.epoch, why, peer_stage)
         closing = asyncio.ensure_future(_close(epoch))
         epoch.tasks.add(closing)
 

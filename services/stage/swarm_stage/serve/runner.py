@@ -237,8 +237,8 @@ class StageRunner:
             raise Conflict("only a loaded stage 0 takes requests")
         return self._spec, self._replies
 
-    def _link_fault(self, epoch: int, why: str) -> None:
-        self._tell(stage_rpc.Fault(kind="link", epoch=epoch, message=why))
+    def _link_fault(self, epoch: int, why: str, peer_stage: int | None) -> None:
+        self._tell(stage_rpc.Fault(kind="link", epoch=epoch, message=why, peer_stage=peer_stage))
 
     def _engine_fault(self, error: SwarmError) -> None:
         epoch = self._wiring.epoch if self._wiring else 0

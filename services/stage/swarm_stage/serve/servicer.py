@@ -53,6 +53,8 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             kv_tokens=request.kv_tokens if request.HasField("kv_tokens") else None,
             keys=_keys(request.keys) if request.HasField("keys") else None,
             relay_trust=_trust(request.relay_trust) if request.HasField("relay_trust") else None,
+            keep_sessions=request.keep_sessions,
+            fresh_stages=frozenset(request.fresh_stages),
         )
         return await self._runner.wire(order)
 
