@@ -48,13 +48,16 @@ class Children:
         self._watchers: set[asyncio.Task[None]] = set()
 
     async def start(self, spec: ChildSpec) -> None:
-        """Start one, bound to this process's life. With a log it gets a session of its own, out of reach of Ctrl-C."""
+        """Start one, bound to this process's life; one of the same name that ended is replaced, and its log goes on.
+
+        With a log it gets a session of its own, out of reach of Ctrl-C.
+        """
         command = (sys.executable, "-m", "swarm_cli.up.child", str(os.getpid()), *spec.arguments)
         if spec.log is None:
             running = await asyncio.create_subprocess_exec(*command, env=dict(spec.environ))
         else:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
-            with spec.log.open("wb") as log:
+            with spec.log.open("ab" if spec.name in self._children else "wb") as log:
                 running = await asyncio.create_subprocess_exec(
                     *command,
                     env=dict(spec.environ),
@@ -69,14 +72,18 @@ class Children:
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
 
+    async def start_again(self, name: str) -> None:
+        """Start one that ended as it was started before."""
+        await self.start(self._children[name].spec)
+
     def pids(self) -> dict[str, int]:
         """Name -> process id of those that run."""
         return {name: child.running.pid for name, child in self._children.items() if not child.has_ended}
 
     async def next_death(self) -> ChildDied:
-        """Wait until one ends, and say how. facts["name"] names it."""
+        """Wait until one ends, and say how. facts: "name", and "how" in a few words."""
         child = await self._ended.get()
-        return ChildDied(death_text(child), name=child.spec.name, exit_code=child.running.returncode)
+        return ChildDied(death_text(child), name=child.spec.name, how=how_ended(child))
 
     async def while_all_live(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work`. Raises ChildDied as soon as any child ends before it is done."""
@@ -130,12 +137,18 @@ class Children:
 def death_text(child: Child) -> str:
     """How a child ended, with the end of its log."""
     code = child.running.returncode or 0
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else how_ended(child)
     text = f"{child.spec.name} {how}"
     if child.spec.log is None:
         return text
     tail = log_tail(child.spec.log)
     return f"{text}; the end of {child.spec.log}:\n{tail}" if tail else f"{text}; its log {child.spec.log} is empty"
+
+
+def how_ended(child: Child) -> str:
+    """How a child ended, in a few words."""
+    code = child.running.returncode or 0
+    return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def log_tail(log: Path, lines: int = TAIL_LINES) -> str:

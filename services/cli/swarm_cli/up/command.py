@@ -50,6 +50,9 @@ def up_command(
     no_metrics: Annotated[
         bool, typer.Option("--no-metrics", help="Give no process a port for Prometheus; the gateway's /metrics stays.")
     ] = False,
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="Start nothing again that dies; a dead leader or gateway ends the run.")
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", help="Gets addresses and process ids as JSON once all is ready.")
     ] = None,
@@ -78,6 +81,7 @@ def up_command(
         once=once,
         chat=chat and has_speaker(),
         quantization=quantization,
+        restart=not no_restart,
     )
     if chat and not options.chat:
         err().print("no terminal to chat on; serving without one")

@@ -33,6 +33,7 @@ class UpOptions:
     chat: bool
     metrics_ports: Mapping[str, int] = field(default_factory=dict)
     quantization: QuantizationChoice | None = None
+    restart: bool = True  # what dies while the swarm serves is started again
 
 
 @dataclass(frozen=True)

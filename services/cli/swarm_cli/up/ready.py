@@ -6,7 +6,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -84,6 +84,12 @@ def stage_pids(fellow_pids: dict[str, int], status: serving_pb2.ModelStatus) -> 
         held = sorted(stage.stage_index for stage in status.stages if stage.fellow_name == name)
         pids |= {f"stage-{index}@{name}": found for index, found in zip(held, _stage_children(pid), strict=False)}
     return pids
+
+
+def current_pids(named: Mapping[str, int], children: Mapping[str, int]) -> dict[str, int]:
+    """The processes that live: children as they are now, and the stages among those named before."""
+    stages = {name: pid for name, pid in named.items() if "@" in name and psutil.pid_exists(pid)}
+    return {**children, **stages}
 
 
 def write_document(path: Path, document: object) -> None:

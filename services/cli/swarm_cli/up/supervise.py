@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from silentswarm.leader.v1 import serving_pb2, tokens_pb2
 from swarm_core.errors import SwarmError
@@ -20,13 +21,14 @@ from swarm_cli.leader import Leader
 from swarm_cli.progress import steps
 from swarm_cli.serving import UNLOAD_TIMEOUT_S, wait_until_ready
 from swarm_cli.terminal import write_text
-from swarm_cli.up.children import Children
+from swarm_cli.up.children import ChildDied, Children
 from swarm_cli.up.model import ensure_model
 from swarm_cli.up.narrator import Narrator
 from swarm_cli.up.options import HOST, Machine, UpOptions
 from swarm_cli.up.plan import (
     GATEWAY,
     LEADER,
+    ChildSpec,
     fellow_names,
     ignored_variables,
     leader_folder,
@@ -35,7 +37,16 @@ from swarm_cli.up.plan import (
     plan_children,
     scrape_targets,
 )
-from swarm_cli.up.ready import fellows_lack, gateway_lacks, stage_pids, until, until_leader_ready, write_document
+from swarm_cli.up.ready import (
+    current_pids,
+    fellows_lack,
+    gateway_lacks,
+    stage_pids,
+    until,
+    until_leader_ready,
+    write_document,
+)
+from swarm_cli.up.restart import Restarts
 
 ONCE_TOKENS = 256
 JOIN_WITHIN_S = 600
@@ -51,6 +62,8 @@ class Supervisor:
         self._machine = machine
         self._environ = environ
         self._children = Children()
+        self._restarts = Restarts()
+        self._document: dict[str, Any] = {}  # of the ready file
         self._narrator = Narrator(time.monotonic())
         self._address = f"{HOST}:{options.grpc_port}"
         self._base_url = f"http://{HOST}:{options.http_port}"
@@ -61,7 +74,7 @@ class Supervisor:
         self._chat_has_terminal = False
 
     async def run(self) -> int:
-        """Until it is told to end, the chat ends, or the leader or the gateway dies. Returns the exit code."""
+        """Until it is told to end, the chat ends, or a process that is needed will not stay. Returns the exit code."""
         self._take_files_away()
         try:
             with self._stop_signals() as stop:
@@ -119,17 +132,21 @@ class Supervisor:
             instead = "everything stays on this machine; for ports use --grpc-port, --http-port and --no-metrics"
             self._narrator.say(f"{', '.join(ignored)} of the environment: ignored; {instead}")
         first, *_ = plan_children(self._options, self._machine, self._environ)
-        await self._children.start(first)
+        await self._start_child(first)
         await self._children.while_all_live(until_leader_ready(leader, self._narrator.warn))
         self._narrator.say(f"the leader answers at {self._address}")
         join_token = await self._open_doors(leader)
         _, *others = plan_children(self._options, self._machine, self._environ, join_token)
         for spec in others:
-            await self._children.start(spec)
+            await self._start_child(spec)
         await self._children.while_all_live(until(lambda: gateway_lacks(self._base_url), "the gateway"))
         self._narrator.say(f"the gateway answers at {self._base_url}")
         await self._children.while_all_live(until(lambda: fellows_lack(leader, names), "the fleet"))
         self._narrator.say(f"connected: {', '.join(names)}")
+
+    async def _start_child(self, spec: ChildSpec) -> None:
+        await self._children.start(spec)
+        self._restarts.note_start(spec.name, time.monotonic())
 
     async def _open_doors(self, leader: Leader) -> str:
         """Where tokens are asked for: say where the admin lies, let this run join; returns the join token."""
@@ -184,7 +201,7 @@ class Supervisor:
         pids = self._children.pids()
         if status is not None:
             pids |= stage_pids({name: pids[name] for name in fellow_names(self._options) if name in pids}, status)
-        document = {
+        self._document = {
             "http": self._base_url,
             "grpc": self._address,
             "model": model_id,
@@ -192,7 +209,7 @@ class Supervisor:
             "metrics": metrics,
             "admin_token_file": str(self._admin_file) if self._admin_file else None,
         }
-        write_document(self._options.ready_file, document)
+        write_document(self._options.ready_file, self._document)
 
     async def _reply_once(self, leader: Leader, model_id: str, prompt: str) -> int:
         """One greedy reply on stdout."""
@@ -213,15 +230,41 @@ class Supervisor:
             self._chat_has_terminal = False
 
     async def _serve(self) -> int:
-        """Watch the children. A fellow's end is told and survived; the leader's or the gateway's ends the run."""
+        """Watch the children, and start again what dies, until the chat ends or one will not stay."""
         while True:
-            death = await self._children.next_death()
-            name = death.facts["name"]
-            if name == "chat":
+            try:
+                async with asyncio.timeout(self._restarts.next_in_s(time.monotonic())):
+                    death = await self._children.next_death()
+            except TimeoutError:
+                await self._start_due()
+                continue
+            if death.facts["name"] == "chat":
                 return OK
-            self._narrator.warn(death.message)
-            if name in _NEEDED:
+            if self._is_the_end(death):
+                self._narrator.warn(death.message)
                 return FAILED
+
+    def _is_the_end(self, death: ChildDied) -> bool:
+        """Whether nothing goes on after this death; otherwise it is told, and the next start is due."""
+        name = death.facts["name"]
+        if not self._options.restart:
+            if name not in _NEEDED:
+                self._narrator.warn(death.message)
+            return name in _NEEDED
+        wait_s = self._restarts.note_death(name, time.monotonic())
+        if wait_s is not None:
+            self._narrator.warn(f"{name} {death.facts['how']}; started again in {wait_s:g} s")
+        return wait_s is None
+
+    async def _start_due(self) -> None:
+        """Start what is due: the same ports and folders. The ready file names the new processes."""
+        for name in self._restarts.take_due(time.monotonic()):
+            await self._children.start_again(name)
+            self._restarts.note_start(name, time.monotonic())
+        if self._options.ready_file is not None:
+            named: dict[str, int] = self._document["processes"]
+            self._document["processes"] = current_pids(named, self._children.pids())
+            write_document(self._options.ready_file, self._document)
 
     @property
     def _scrape_file(self) -> Path:
