@@ -169,7 +169,7 @@ class WatchModelRequest(_message.Message):
     def __init__(self, model_id: _Optional[str] = ...) -> None: ...
 
 class ModelStatus(_message.Message):
-    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes", "batch_max", "quantization", "adapters", "predicted_tokens_per_s", "dtype")
+    __slots__ = ("model_id", "state", "reason", "placement_id", "epoch", "stages", "transport", "in_flight_max", "context_tokens", "running", "waiting", "probe_lap_ms", "notes", "batch_max", "quantization", "adapters", "predicted_tokens_per_s", "dtype", "covers", "left_out", "predicted_first_token_ms", "measured_tokens_per_s", "measured_first_token_ms", "measured_link_ms")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,12 @@ class ModelStatus(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    COVERS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_LINK_MS_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     state: PlacementState
     reason: str
@@ -206,10 +212,40 @@ class ModelStatus(_message.Message):
     adapters: _containers.RepeatedScalarFieldContainer[str]
     predicted_tokens_per_s: float
     dtype: str
-    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., batch_max: _Optional[int] = ..., quantization: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., predicted_tokens_per_s: _Optional[float] = ..., dtype: _Optional[str] = ...) -> None: ...
+    covers: _containers.RepeatedCompositeFieldContainer[CoverPlacement]
+    left_out: _containers.RepeatedCompositeFieldContainer[LeftOut]
+    predicted_first_token_ms: float
+    measured_tokens_per_s: float
+    measured_first_token_ms: float
+    measured_link_ms: float
+    def __init__(self, model_id: _Optional[str] = ..., state: _Optional[_Union[PlacementState, str]] = ..., reason: _Optional[str] = ..., placement_id: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StagePlacement, _Mapping]]] = ..., transport: _Optional[_Union[_stage_pb2.Transport, str]] = ..., in_flight_max: _Optional[int] = ..., context_tokens: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., probe_lap_ms: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., batch_max: _Optional[int] = ..., quantization: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., predicted_tokens_per_s: _Optional[float] = ..., dtype: _Optional[str] = ..., covers: _Optional[_Iterable[_Union[CoverPlacement, _Mapping]]] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., predicted_first_token_ms: _Optional[float] = ..., measured_tokens_per_s: _Optional[float] = ..., measured_first_token_ms: _Optional[float] = ..., measured_link_ms: _Optional[float] = ...) -> None: ...
+
+class CoverPlacement(_message.Message):
+    __slots__ = ("stage_index", "fellow_id", "fellow_name", "kind", "weight_bytes")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    fellow_id: str
+    fellow_name: str
+    kind: str
+    weight_bytes: int
+    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., kind: _Optional[str] = ..., weight_bytes: _Optional[int] = ...) -> None: ...
+
+class LeftOut(_message.Message):
+    __slots__ = ("fellow_id", "fellow_name", "reason")
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    FELLOW_NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    fellow_id: str
+    fellow_name: str
+    reason: str
+    def __init__(self, fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class StagePlacement(_message.Message):
-    __slots__ = ("stage_index", "fellow_id", "fellow_name", "layer_start", "layer_stop", "weight_bytes", "kv_bytes", "working_bytes", "free_bytes", "route", "state", "step", "done", "total", "live", "fetched_bytes", "devices", "weight_bytes_measured", "quantization", "codec_out", "predicted_ms")
+    __slots__ = ("stage_index", "fellow_id", "fellow_name", "layer_start", "layer_stop", "weight_bytes", "kv_bytes", "working_bytes", "free_bytes", "route", "state", "step", "done", "total", "live", "fetched_bytes", "devices", "weight_bytes_measured", "quantization", "codec_out", "predicted_ms", "predicted_link_ms", "measured_ms", "measured_link_ms")
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
     FELLOW_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +267,9 @@ class StagePlacement(_message.Message):
     QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     CODEC_OUT_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_MS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_LINK_MS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_MS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_LINK_MS_FIELD_NUMBER: _ClassVar[int]
     stage_index: int
     fellow_id: str
     fellow_name: str
@@ -252,7 +291,10 @@ class StagePlacement(_message.Message):
     quantization: str
     codec_out: str
     predicted_ms: float
-    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., working_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., state: _Optional[str] = ..., step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., live: _Optional[_Union[_stage_pb2.StageStatus, _Mapping]] = ..., fetched_bytes: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[_weights_pb2.DeviceRun, _Mapping]]] = ..., weight_bytes_measured: _Optional[int] = ..., quantization: _Optional[str] = ..., codec_out: _Optional[str] = ..., predicted_ms: _Optional[float] = ...) -> None: ...
+    predicted_link_ms: float
+    measured_ms: float
+    measured_link_ms: float
+    def __init__(self, stage_index: _Optional[int] = ..., fellow_id: _Optional[str] = ..., fellow_name: _Optional[str] = ..., layer_start: _Optional[int] = ..., layer_stop: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., working_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., route: _Optional[_Union[_stage_pb2.Route, str]] = ..., state: _Optional[str] = ..., step: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., live: _Optional[_Union[_stage_pb2.StageStatus, _Mapping]] = ..., fetched_bytes: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[_weights_pb2.DeviceRun, _Mapping]]] = ..., weight_bytes_measured: _Optional[int] = ..., quantization: _Optional[str] = ..., codec_out: _Optional[str] = ..., predicted_ms: _Optional[float] = ..., predicted_link_ms: _Optional[float] = ..., measured_ms: _Optional[float] = ..., measured_link_ms: _Optional[float] = ...) -> None: ...
 
 class ListServingRequest(_message.Message):
     __slots__ = ()
