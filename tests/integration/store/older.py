@@ -4,6 +4,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from swarm_leader.store.address import parse_address
 
 _UNDO = {
+    "0005": ["ALTER TABLE fellows DROP COLUMN draining", "DROP TABLE incidents"],
+    "0006": ["ALTER TABLE fellows DROP COLUMN pool", "DROP TABLE metric_rows", "DROP TABLE node_events"],
     "0004": [
         *(
             f"ALTER TABLE placements DROP COLUMN {one}"

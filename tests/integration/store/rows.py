@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from swarm_leader.domain.holding import AdapterRef, AdapterUse, DeviceRun, InnerCodec
+from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, IncidentStep, Outcome
 from swarm_leader.domain.records import (
     ApiTokenRecord,
     FellowRecord,
@@ -30,6 +31,7 @@ def fellow(number: int = 1, **changes: Any) -> FellowRecord:
         "credential_sha256": f"{number:064x}",
         "credential_confirmed": True,
         "joined_by": "join-1",
+        "draining": True,
     }
     return FellowRecord(**facts | changes)
 
@@ -146,3 +148,25 @@ def join_token(number: int = 1, **changes: Any) -> JoinTokenRecord:
         "used": 1,
     }
     return JoinTokenRecord(**facts | changes)
+
+
+def incident(number: int = 1, **changes: Any) -> IncidentRecord:
+    """An incident that is over; a later number was opened later."""
+    facts: dict[str, Any] = {
+        "incident_id": f"incident-{number:04d}",
+        "placement_id": "p-org/model-1",
+        "model_id": "org/model",
+        "epoch": 2**33,
+        "kind": IncidentKind.LOST,
+        "opened_s": 1_760_000_000.25 + number,
+        "stages": (1, 0),
+        "lost": ("K\u00fcche", "attic"),
+        "replacements": ("garage", ""),
+        "step": "closed",
+        "log": (IncidentStep(1_760_000_001.5, "stage 1 goes to garage"),),
+        "closed_s": 1_760_000_009.125,
+        "outcome": Outcome.MOVED,
+        "detected_ms": 1250.5,
+        "recovered_ms": None,
+    }
+    return IncidentRecord(**facts | changes)

@@ -124,5 +124,6 @@ async def test_machines_from_before_credentials_have_none(database_url: str):
     await go_back(database_url, "0002")
 
     async with await open_store(database_url) as store:
-        assert await store.fellows.all() == [fellow(1, credential_sha256="", credential_confirmed=False, joined_by="")]
+        unknown = {"credential_sha256": "", "credential_confirmed": False, "joined_by": "", "draining": False}
+        assert await store.fellows.all() == [fellow(1, **unknown)]
         assert await store.tokens.all() == []

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from swarm_core.manifest import Manifest
 
+from swarm_leader.domain.incidents import IncidentRecord
 from swarm_leader.domain.records import (
     ApiTokenRecord,
     FellowRecord,
@@ -103,6 +104,19 @@ class Ledger(Protocol):
 
     async def is_writable(self) -> str:
         """Empty when the database takes a write now; else why not."""
+
+
+class IncidentStore(Protocol):
+    """Faults of placements, and what was done about them."""
+
+    async def save(self, incident: IncidentRecord) -> None:
+        """Insert or replace by incident_id; durable when it returns. The newest 1,000 are kept, and every open one."""
+
+    async def open(self) -> list[IncidentRecord]:
+        """Those that are not over, oldest first."""
+
+    async def newest(self, limit: int, model_id: str = "", skip: int = 0) -> list[IncidentRecord]:
+        """Newest first. model_id: "" is of every model."""
 
 
 class Catalog(Protocol):

@@ -48,7 +48,9 @@ class FellowRecord:
     """One machine, for good. hardware and capabilities: serialised core.v1 messages, opaque to the domain's store.
 
     credential_sha256: of its node credential, hex; "" when it has none. credential_confirmed: it presented it once, so
-    it has kept it. joined_by: id of the join token that let it in, "" for none.
+    it has kept it. joined_by: id of the join token that let it in, "" for none. pool: the one it joined.
+
+    draining: a person wants it emptied.
     """
 
     fellow_id: str
@@ -64,6 +66,8 @@ class FellowRecord:
     joined_by: str = ""
 
 
+    draining: bool = False
+    pool: str = MAIN_POOL
 @dataclass(frozen=True)
 class TokenUsage:
     """What a token used. requests: replies that began; cancelled: those whose caller left before the end."""

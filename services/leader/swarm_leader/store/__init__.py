@@ -1,4 +1,4 @@
-"""The leader's database: fellows, placements and tokens, on SQLite or PostgreSQL. Decides nothing."""
+"""The leader's database: fellows, placements, incidents and tokens, on SQLite or PostgreSQL. Decides nothing."""
 
 from swarm_leader.store.database import Store, open_store
 

@@ -15,6 +15,7 @@ from swarm_core.errors import DiskFull
 from swarm_leader.store.address import Address, parse_address
 from swarm_leader.store.failures import swarm_error_of
 from swarm_leader.store.fellows import SqlFellowStore
+from swarm_leader.store.incidents import SqlIncidentStore
 from swarm_leader.store.ledger import SqlLedger
 from swarm_leader.store.migrate import upgrade_schema
 from swarm_leader.store.tokens import SqlJoinTokenStore, SqlTokenStore
@@ -79,6 +80,7 @@ class Store:
         self.fellows = SqlFellowStore(database)
         self.ledger = SqlLedger(database, clock)
         self.tokens = SqlTokenStore(database)
+        self.incidents = SqlIncidentStore(database)
         self.join_tokens = SqlJoinTokenStore(database)
 
     async def close(self) -> None:

@@ -25,6 +25,8 @@ fellows = sa.Table(
     sa.Column("credential_sha256", sa.Text, nullable=False, server_default=""),
     sa.Column("credential_confirmed", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("joined_by", sa.Text, nullable=False, server_default=""),
+    sa.Column("draining", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("pool", sa.Text, nullable=False, server_default="main"),
 )
 
 api_tokens = sa.Table(
@@ -118,6 +120,27 @@ placement_events = sa.Table(
     sa.Column("at_s", sa.Double, nullable=False),
     sa.Column("what", sa.Text, nullable=False),
     sqlite_autoincrement=True,
+)
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("incident_id", sa.Text, primary_key=True),
+    # Not foreign keys: an incident is read long after its placement, and outlives what it names.
+    sa.Column("placement_id", sa.Text, nullable=False),
+    sa.Column("model_id", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("opened_s", sa.Double, nullable=False, index=True),
+    sa.Column("stages", sa.JSON, nullable=False),
+    sa.Column("lost", sa.JSON, nullable=False),
+    sa.Column("replacements", sa.JSON, nullable=False),
+    sa.Column("step", sa.Text, nullable=False),
+    sa.Column("log", sa.JSON, nullable=False),
+    sa.Column("closed_s", sa.Double, nullable=True),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("detected_ms", sa.Double, nullable=True),
+    sa.Column("recovered_ms", sa.Double, nullable=True),
 )
 
 # One row that is_writable overwrites: a write that changes nothing would not touch the disk.
