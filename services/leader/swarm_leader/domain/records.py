@@ -7,6 +7,8 @@ from swarm_core.quantization import NONE
 
 from swarm_leader.domain.holding import AdapterRef, DeviceRun, InnerCodec
 
+MAIN_POOL = "main"  # of machines that name none
+
 
 class PlacementState(StrEnum):
     """Where a placement stands; the same words as leader.v1.PlacementState."""
@@ -64,10 +66,10 @@ class FellowRecord:
     credential_sha256: str = ""
     credential_confirmed: bool = False
     joined_by: str = ""
-
-
     draining: bool = False
     pool: str = MAIN_POOL
+
+
 @dataclass(frozen=True)
 class TokenUsage:
     """What a token used. requests: replies that began; cancelled: those whose caller left before the end."""
