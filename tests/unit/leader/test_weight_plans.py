@@ -345,8 +345,9 @@ def test_a_token_takes_what_its_weights_take_to_read_and_a_hop_for_each_link():
     two = plan(manifest, [measured("a", 10e9), measured("b", 5e9)], PlanRequest(fellow_ids=("id-a", "id-b")))
 
     assert whole.predicted_tokens_per_s == pytest.approx(1000 / 80, rel=0.001)
-    assert [stage.predicted_ms for stage in two.stages] == pytest.approx([40, 80], rel=0.001)
-    assert two.predicted_tokens_per_s == pytest.approx(1000 / (120 + 2 * 1.03), rel=0.001)
+    assert [stage.predicted_ms for stage in two.stages] == pytest.approx([60, 40], rel=0.001)
+    assert two.predicted_tokens_per_s == pytest.approx(1000 / (100 + 2 * 1.03), rel=0.001)
+    assert two.forecast.link_ms == pytest.approx((1.03, 1.03))
 
 
 def test_a_speed_that_is_unknown_predicts_nothing():

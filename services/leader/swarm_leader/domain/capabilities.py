@@ -66,6 +66,15 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
+class LinkTime:
+    """There and back between the stages of two fellows, as beats on a link of theirs measured it."""
+
+    peer_id: str
+    is_relayed: bool
+    round_trip_ms: float
+
+
+@dataclass(frozen=True)
 class FellowFacts:
     """A connected fellow as the planner sees it.
 
@@ -75,6 +84,8 @@ class FellowFacts:
     busy_with: models that load on it now and take every place it has for one, so that another would evict them.
     makes_room_of: models that are served on it and would be evicted for a new one.
     devices: those a stage of it would be on, in its own order: its best one, or with serve_devices all its cards.
+    leader_round_trip_ms, leader_down_bytes_per_s, leader_up_bytes_per_s: to the leader and back, from it, to it; None
+    is unknown. link_times: to other fellows, where a ring measured them.
     """
 
     fellow_id: str
@@ -86,6 +97,10 @@ class FellowFacts:
     makes_room_of: tuple[str, ...] = ()
     compute_capability: tuple[int, int] | None = None
     devices: tuple[DeviceFacts, ...] = ()
+    leader_round_trip_ms: float | None = None
+    leader_down_bytes_per_s: float | None = None
+    leader_up_bytes_per_s: float | None = None
+    link_times: tuple[LinkTime, ...] = ()
 
     @property
     def room(self) -> Room:

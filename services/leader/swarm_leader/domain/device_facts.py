@@ -13,7 +13,8 @@ class DeviceFacts:
     """One device that a stage can be on.
 
     free_bytes: with what would be evicted for a new model; None is unknown, never 0. compute_dtype: as spelled in
-    safetensors, "" is unknown. read_bytes_per_s: how fast it reads its memory; None is unknown.
+    safetensors, "" is unknown. read_bytes_per_s: how fast it reads its memory; float32_flops and float16_flops: its
+    matrix products a second; None is unknown.
     """
 
     device_index: int
@@ -21,11 +22,17 @@ class DeviceFacts:
     free_bytes: int | None
     compute_dtype: str = ""
     read_bytes_per_s: float | None = None
+    float32_flops: float | None = None
+    float16_flops: float | None = None
 
     @property
     def is_processor(self) -> bool:
         """The processor with its memory, no card."""
         return self.kind != CARD
+
+    def flops(self, dtype: str) -> float | None:
+        """Operations a second of products in this type; None is unknown."""
+        return self.float32_flops if dtype == "F32" else self.float16_flops
 
     @property
     def is_f32_card(self) -> bool:

@@ -48,6 +48,7 @@ class ModelCost:
     layer_prefix_bytes: weights of all layers before each layer, one more entry than layers.
     adapter_prefix_bytes: likewise of adapters that only some sessions choose: held, and not read for every token.
     processor_prefix_bytes: likewise, in bytes of float32 that take a processor as long as multiplying the layers does.
+    layer_prefix_elements: likewise, elements of matrices: each takes two operations a position.
     kv_layer_bytes: keys and values of one position in one layer.
     prefill_chunk_tokens: the longest run of positions computed at once, tokens.
     """
@@ -64,6 +65,7 @@ class ModelCost:
     query_heads: int
     vocabulary_size: int
     prefill_chunk_tokens: int = PREFILL_CHUNK_TOKENS
+    layer_prefix_elements: tuple[int, ...] = ()
 
     @property
     def layer_count(self) -> int:
@@ -91,6 +93,10 @@ class ModelCost:
         """
         read = _between(self.processor_prefix_bytes if on_processor else self.layer_prefix_bytes, layers)
         return read + (self.norm_bytes + self.head_bytes if layers.is_last else 0)
+
+    def operations(self, layers: LayerRange) -> int:
+        """Operations of one position of a prompt; the head computes one position of a prompt alone and is left out."""
+        return 2 * _between(self.layer_prefix_elements, layers) if self.layer_prefix_elements else 0
 
     def kv_bytes(self, layers: LayerRange, kv_tokens: int) -> int:
         """Keys and values of a stage for this many positions of all sessions together."""
@@ -120,13 +126,14 @@ def cost_of(
     Raises ServableCorrupt when a tensor that must exist is missing.
     """
     slice_tensors(manifest, LayerRange(0, manifest.layer_count, manifest.layer_count))
-    per_layer, slower = [0] * manifest.layer_count, [0] * manifest.layer_count
+    per_layer, slower, elements = ([0] * manifest.layer_count for _ in range(3))
     for tensor, entry in manifest.tensors.items():
         layer = layer_of(tensor)
         if layer is not None and layer < manifest.layer_count:
             held = _held_bytes(tensor, entry, form)
             per_layer[layer] += held
             slower[layer] += _unpacked_bytes(tensor, entry, form) - held
+            elements[layer] += entry.element_count if len(entry.shape) > 1 else 0
     chosen = [0] * manifest.layer_count
     for adapter in adapters:
         _add_adapter(per_layer if adapter.is_always else chosen, adapter.manifest)
@@ -148,6 +155,7 @@ def cost_of(
         query_heads=query_heads(manifest),
         vocabulary_size=manifest.vocabulary_size,
         prefill_chunk_tokens=prefill_chunk_tokens or PREFILL_CHUNK_TOKENS,
+        layer_prefix_elements=tuple(accumulate(elements, initial=0)),
     )
 
 

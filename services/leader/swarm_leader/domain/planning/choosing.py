@@ -1,4 +1,4 @@
-"""Which fellows a model goes on when nobody names them: the roomiest that can, as few as fit. Pure."""
+"""Which fellows a model goes on when nobody names them: the roomiest, as few as fit, or faster ones. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 from swarm_core.errors import NoFellow, SwarmError
 
 from swarm_leader.domain.capabilities import FellowFacts
+from swarm_leader.domain.planning.faster import choose_faster
 from swarm_leader.domain.planning.placing import place_any_order
 from swarm_leader.domain.planning.plan import Plan
 from swarm_leader.domain.planning.refusals import busy, not_enough_able, refuse_lack, too_few
@@ -27,16 +28,20 @@ def choose_unless_busy(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:
 
 
 def _choose(wanted: Wanted, fellows: Sequence[FellowFacts]) -> Plan:
-    """The leader's choice: the roomiest fellows that can; as many as asked for, else as trained, else as few as fit."""
+    """The leader's choice: the roomiest fellows that can, or faster ones where all speeds are known.
+
+    As many as asked for, else as trained, else as few as fit or more where that is faster.
+    """
     ranked = sorted(fellows, key=lambda one: (one.room_bytes is None, -(one.room_bytes or 0), one.name, one.fellow_id))
     if not any(fellow.capabilities.serve for fellow in ranked):
         names = ", ".join(sorted(fellow.name for fellow in ranked))
         raise NoFellow(f"none of the connected fellows serves models ({names})", connected=len(ranked))
     split = wanted.manifest.split
-    if wanted.request.num_stages:
-        return _choose_count(wanted, ranked, wanted.request.num_stages)
+    if asked := wanted.request.num_stages:
+        usual = _choose_count(wanted, ranked, asked)
+        return usual if wanted.layer_starts(asked) else choose_faster(wanted, ranked, usual, asked)
     if split is None:
-        return _choose_fewest(wanted, ranked)
+        return choose_faster(wanted, ranked, _choose_fewest(wanted, ranked))
     try:
         return _choose_count(wanted, ranked, split.stage_count)
     except SwarmError:

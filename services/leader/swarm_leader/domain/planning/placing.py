@@ -1,24 +1,33 @@
 """A model over one ring of fellows: how many sessions, where it is cut, what each stage takes. Chooses no fellow."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from swarm_core.slices import LayerRange
 
 from swarm_leader.domain.capabilities import UNLIMITED, FellowFacts
 from swarm_leader.domain.holding import DeviceRun
 from swarm_leader.domain.planning.batch import plan_batch_max
-from swarm_leader.domain.planning.budget import ModelCost, cost_of
+from swarm_leader.domain.planning.budget import ModelCost, WeightForm, cost_of
 from swarm_leader.domain.planning.device_spread import spread
 from swarm_leader.domain.planning.link_codecs import codec_notes, plan_codecs
-from swarm_leader.domain.planning.plan import Plan, ServeDefaults
-from swarm_leader.domain.planning.prediction import predict_stage_ms, predict_tokens_per_s
+from swarm_leader.domain.planning.plan import Forecast, Plan, ServeDefaults
+from swarm_leader.domain.planning.prediction import (
+    predict_first_token_ms,
+    predict_links_ms,
+    predict_stage_ms,
+    predict_tokens_per_s,
+    read_speed,
+)
 from swarm_leader.domain.planning.refusals import who_lack
 from swarm_leader.domain.planning.routes import plan_routes
 from swarm_leader.domain.planning.split import RingBudget, cut_layers, is_fitting, largest_kv_tokens, run_needs
 from swarm_leader.domain.planning.wanted import Wanted, prefill_chunk_tokens
 from swarm_leader.domain.planning.weight_form import form_of, storage_notes
 from swarm_leader.domain.records import StageRecord
+
+# A cut by speed is taken from this on: below it is within what a measurement of the same machine varies by.
+CUT_GAIN = 1.01
 
 
 def place_any_order(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
@@ -44,35 +53,74 @@ def place(wanted: Wanted, ring: Sequence[FellowFacts]) -> Plan | None:
     cuts = cut_layers(cost, sizing) if sizing else None
     if sizing is None or cuts is None:
         return None
-    routes, route_notes = plan_routes(ring, wanted.request.transport)
-    codecs = plan_codecs(wanted.request.codec, wanted.manifest.split, cuts)
-    link_notes = codec_notes(wanted.request.codec, wanted.manifest.split, cuts)
-    stages = tuple(
-        replace(
-            _stage(cost, sizing, index, fellow, layers),
-            route=routes[index],
-            codec_in=codecs[index].codec_in,
-            codec_out=codecs[index].codec_out,
-            inner_codecs=codecs[index].inner,
+    layout = _Layout(wanted, tuple(ring), form, cost, sizing, tuple(notes))
+    placed = layout.plan(cuts)
+    speeds = [read_speed(fellow) for fellow in ring]
+    known = tuple(speed for speed in speeds if speed)
+    if placed.predicted_tokens_per_s is None or len(known) < len(ring) or len(set(known)) == 1 or sizing.layer_starts:
+        return placed
+    by_speed = cut_layers(cost, replace(sizing, speeds=known))
+    if by_speed is None or by_speed == cuts:
+        return placed
+    faster = layout.plan(by_speed)
+    gained = (faster.predicted_tokens_per_s or 0.0) > CUT_GAIN * placed.predicted_tokens_per_s
+    return faster if gained else placed
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """All that decides a plan but where the layers are cut."""
+
+    wanted: Wanted
+    ring: tuple[FellowFacts, ...]
+    form: WeightForm
+    cost: ModelCost
+    sizing: RingBudget
+    notes: tuple[str, ...]
+
+    def plan(self, cuts: Sequence[LayerRange]) -> Plan:
+        """The plan with these cuts."""
+        wanted, ring, form = self.wanted, self.ring, self.form
+        stages, link_notes = self._stages(cuts)
+        hidden = wanted.manifest.hidden_size
+        links_ms = predict_links_ms(ring, stages, hidden, form.dtype)
+        batch_max, batch_notes = plan_batch_max(ring, wanted.defaults.batch_max)
+        return Plan(
+            stages=stages,
+            transport=wanted.request.transport,
+            dtype=form.dtype,
+            context_tokens=wanted.context_tokens,
+            kv_tokens=self.sizing.kv_tokens,
+            in_flight_max=self.sizing.in_flight,
+            notes=(*storage_notes(form, ring), *self.notes, *link_notes, *batch_notes),
+            batch_max=batch_max,
+            quantization=form.quantization,
+            storage_dtype=form.storage_dtype,
+            adapters=wanted.adapter_refs(form.storage_dtype),
+            codec=wanted.request.codec,
+            predicted_tokens_per_s=predict_tokens_per_s(stages, links_ms),
+            forecast=Forecast(
+                link_ms=links_ms if all(stage.predicted_ms is not None for stage in stages) else (),
+                first_token_ms=predict_first_token_ms(self.cost, ring, stages, hidden, form.dtype),
+            ),
         )
-        for index, (fellow, layers) in enumerate(zip(ring, cuts, strict=True))
-    )
-    batch_max, batch_notes = plan_batch_max(ring, wanted.defaults.batch_max)
-    return Plan(
-        stages=stages,
-        transport=wanted.request.transport,
-        dtype=form.dtype,
-        context_tokens=wanted.context_tokens,
-        kv_tokens=sizing.kv_tokens,
-        in_flight_max=sizing.in_flight,
-        notes=(*storage_notes(form, ring), *notes, *route_notes, *link_notes, *batch_notes),
-        batch_max=batch_max,
-        quantization=form.quantization,
-        storage_dtype=form.storage_dtype,
-        adapters=wanted.adapter_refs(form.storage_dtype),
-        codec=wanted.request.codec,
-        predicted_tokens_per_s=predict_tokens_per_s(stages),
-    )
+
+    def _stages(self, cuts: Sequence[LayerRange]) -> tuple[tuple[StageRecord, ...], tuple[str, ...]]:
+        """The stages with their links, and what to know of those, in words."""
+        asked, split = self.wanted.request.codec, self.wanted.manifest.split
+        routes, route_notes = plan_routes(self.ring, self.wanted.request.transport)
+        codecs = plan_codecs(asked, split, cuts)
+        stages = tuple(
+            replace(
+                _stage(self.cost, self.sizing, index, fellow, layers),
+                route=routes[index],
+                codec_in=codecs[index].codec_in,
+                codec_out=codecs[index].codec_out,
+                inner_codecs=codecs[index].inner,
+            )
+            for index, (fellow, layers) in enumerate(zip(self.ring, cuts, strict=True))
+        )
+        return stages, (*route_notes, *codec_notes(asked, split, cuts))
 
 
 def least_budget(wanted: Wanted, ring: Sequence[FellowFacts]) -> RingBudget:

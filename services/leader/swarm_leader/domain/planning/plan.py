@@ -9,16 +9,17 @@ from swarm_leader.domain.records import StageRecord, Transport
 
 ALL_ADAPTERS = "*"
 NO_CODEC = "none"
+PROMPT_TOKENS = 512  # of the prompt whose first token is predicted: some turns of a chat
 
 
 @dataclass(frozen=True)
 class PlanRequest:
     """What is asked for.
 
-    num_stages 0: as many as the model was trained with, else as few as fit. fellow_ids: ids in ring order; empty is
-    the planner's choice. quantization: of swarm_core.quantization.METHODS; "" is the model's default. adapters: their
-    ids, held beside the weights; ALL_ADAPTERS is every one of the model. codec: of links, NO_CODEC or one of CODECS; ""
-    is as training did.
+    num_stages 0: as many as the model was trained with, else as few as fit, or what is faster. fellow_ids: ids in ring
+    order; empty is the planner's choice. quantization: of swarm_core.quantization.METHODS; "" is the model's default.
+    adapters: their ids, held beside the weights; ALL_ADAPTERS is every one of the model. codec: of links, NO_CODEC or
+    one of CODECS; "" is as training did.
     """
 
     num_stages: int = 0
@@ -45,10 +46,33 @@ class ServeDefaults:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A fellow that a plan does without, because with it the ring would be slower. reason: in words and numbers."""
+
+    fellow_id: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is predicted of a plan beyond its speed.
+
+    link_ms: the way of one token from each stage to the next; empty for one stage. first_token_ms: of a prompt of
+    PROMPT_TOKENS; None is unknown.
+    """
+
+    link_ms: tuple[float, ...] = ()
+    first_token_ms: float | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """A placement that fits, not yet recorded.
 
-    notes: what was chosen for lack of a capability, in words. The other fields are those of PlacementRecord.
+    notes: what was chosen for lack of a capability or for speed, in words. The others are those of PlacementRecord,
+    but for the forecast.
     """
 
     stages: tuple[StageRecord, ...]
@@ -66,3 +90,4 @@ class Plan:
     adapters: tuple[AdapterRef, ...] = ()
     codec: str = ""
     predicted_tokens_per_s: float | None = None
+    forecast: Forecast = Forecast()

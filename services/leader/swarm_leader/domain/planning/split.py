@@ -17,7 +17,8 @@ class RingBudget:
 
     rooms: one per stage in ring order, free bytes of each device its layers can be spread over; None is unknown and
     limits nothing. layer_starts: the first layer of every stage, when it is given; empty leaves the cuts free.
-    on_processor: whether each stage computes on one; empty is none.
+    on_processor: whether each stage computes on one; empty is none. speeds: bytes a second that each stage reads; empty
+    cuts by size, as what is known of a machine's speed.
     """
 
     rooms: tuple[Room, ...]
@@ -26,6 +27,7 @@ class RingBudget:
     in_flight: int
     layer_starts: tuple[int, ...] = ()
     on_processor: tuple[bool, ...] = ()
+    speeds: tuple[float, ...] = ()
 
     @property
     def stage_count(self) -> int:
@@ -69,11 +71,12 @@ def is_fitting(cost: ModelCost, budget: RingBudget) -> bool:
 def cut_layers(cost: ModelCost, budget: RingBudget, is_bound: bool = True) -> list[LayerRange] | None:
     """Cut the model into one run of layers per stage that fits, and that keeps all stages equally busy.
 
-    A token costs a stage what it reads, so the sum of read^2 / free over the stages is made least: stages of equal room
-    read equally much, and a roomier one reads more in proportion (what is known of a machine's speed is its size).
+    A token costs a stage what it reads, so the sum of read^2 / speed over the stages is made least: every stage takes
+    equally long. Where speeds are not known free memory stands for them: stages of equal room read equally much, and a
+    roomier one reads more in proportion.
     Every stage gets at least one layer. None when no cut fits; is_bound False cuts as if all did, for the words of a
     refusal. Deterministic: at a tie the earlier cut is the smaller one.
-    Source: docs/decisions/0007-stages-read-equally.md
+    Source: docs/decisions/0007-stages-read-equally.md, 0018-placed-by-measured-speeds.md
     """
     layer_count = cost.layer_count
     frees = [sum_known(room) for room in budget.rooms]
@@ -81,7 +84,7 @@ def cut_layers(cost: ModelCost, budget: RingBudget, is_bound: bool = True) -> li
     usual = sum(known) / len(known) if known else 1.0  # an unknown fellow is taken for an average one
     best: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]
     for stage, free in enumerate(frees):
-        share = max(1.0, float(usual if free is None else free))
+        share = budget.speeds[stage] if budget.speeds else max(1.0, float(usual if free is None else free))
         on_processor = bool(budget.on_processor) and budget.on_processor[stage]
         reached: dict[int, tuple[float, int]] = {}
         stops = _stops(cost, budget, stage)
