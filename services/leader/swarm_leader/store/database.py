@@ -17,6 +17,7 @@ from swarm_leader.store.failures import swarm_error_of
 from swarm_leader.store.fellows import SqlFellowStore
 from swarm_leader.store.incidents import SqlIncidentStore
 from swarm_leader.store.ledger import SqlLedger
+from swarm_leader.store.metrics import SqlMetrics
 from swarm_leader.store.migrate import upgrade_schema
 from swarm_leader.store.tokens import SqlJoinTokenStore, SqlTokenStore
 from swarm_leader.store.uncut import Uncut
@@ -79,9 +80,10 @@ class Store:
         self._database = database
         self.fellows = SqlFellowStore(database)
         self.ledger = SqlLedger(database, clock)
-        self.tokens = SqlTokenStore(database)
         self.incidents = SqlIncidentStore(database)
+        self.tokens = SqlTokenStore(database)
         self.join_tokens = SqlJoinTokenStore(database)
+        self.metrics = SqlMetrics(database)
 
     async def close(self) -> None:
         """Close every connection; nothing acknowledged is lost with or without it."""

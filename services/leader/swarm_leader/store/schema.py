@@ -150,3 +150,28 @@ write_probe = sa.Table(
     sa.Column("probe", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("at_s", sa.Double, nullable=False),
 )
+
+# Figures of a pool (fellow_id "") or of a machine, over one minute or hour; pruned.
+metric_rows = sa.Table(
+    "metric_rows",
+    metadata,
+    sa.Column("resolution_s", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("pool", sa.Text, primary_key=True),
+    sa.Column("fellow_id", sa.Text, primary_key=True),
+    sa.Column("at_s", sa.BigInteger, primary_key=True, autoincrement=False, index=True),
+    sa.Column("figures", sa.JSON, nullable=False),
+)
+
+# What happened to machines: appended and pruned, never changed.
+node_events = sa.Table(
+    "node_events",
+    metadata,
+    sa.Column("sequence", _Counter, primary_key=True, autoincrement=True),
+    sa.Column("at_s", sa.Double, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False, index=True),
+    sa.Column("fellow_id", sa.Text, nullable=False),
+    sa.Column("fellow_name", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("words", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)

@@ -1,4 +1,4 @@
-"""Insert or replace one row, the same on both engines."""
+"""Insert or replace rows, the same on both engines."""
 
 from typing import Any
 
@@ -12,6 +12,14 @@ def insert_or_replace(dialect_name: str, table: sa.Table, row: dict[str, Any]) -
     keys = {column.name for column in table.primary_key}
     replaced = {name: insert.excluded[name] for name in row if name not in keys}
     return insert.values(row).on_conflict_do_update(index_elements=sorted(keys), set_=replaced)
+
+
+def insert_or_replace_many(dialect_name: str, table: sa.Table) -> Any:
+    """The same for a list of rows that each have every column."""
+    insert = sqlite.insert(table) if dialect_name == "sqlite" else postgresql.insert(table)
+    keys = {column.name for column in table.primary_key}
+    replaced = {column.name: insert.excluded[column.name] for column in table.columns if column.name not in keys}
+    return insert.on_conflict_do_update(index_elements=sorted(keys), set_=replaced)
 
 
 def clean_text(text: str) -> str:
