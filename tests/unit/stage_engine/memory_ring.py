@@ -137,6 +137,7 @@ class MemoryRing:
         sampling: generation_pb2.Sampling | None = None,
         constraint: Constraint | None = None,
         adapter: str = "",
+        resume: Sequence[int] = (),
     ) -> Heard:
         heard = Heard(self.clocks[0])
         request = Request(
@@ -152,6 +153,7 @@ class MemoryRing:
             new_tokens_min=new_tokens_min,
             constraint=constraint,
             adapter=adapter,
+            resume_ids=tuple(resume),
         )
         self.first.submit(request)
         self.first.refresh_counters()

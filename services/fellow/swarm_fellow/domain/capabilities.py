@@ -69,6 +69,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_n_stage": {"stage_count_max": STAGE_COUNT_MAX},
         "serve_concurrent": {"in_flight_max": offer.in_flight_max},
         "serve_rewire": {},
+        "serve_resume": {},
         "serve_kv_budget": {},
         "serve_sampling": {},
         "serve_codec": {"codecs": CODECS},
@@ -76,6 +77,8 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_storage": {"dtypes": STORAGE_DTYPES},
         "link_keys": {},
         "maintenance": {},
+        "check": {},
+        "cover": {},
     }
     if offer.listens:
         declared["direct_link"] = {}

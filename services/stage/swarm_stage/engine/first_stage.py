@@ -6,25 +6,24 @@ What is next is decided elsewhere: admission.py, decode_groups.py, prompt_pieces
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import BadFrame, ContextTooLong, LinkBroken, SwarmError
-from swarm_wire.token_sets import mask_of
 
 from swarm_stage.engine.admission import Admission
 from swarm_stage.engine.constraint_guard import ConstraintGuard
 from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.decode_groups import DecodeGroups
-from swarm_stage.engine.frames import add_hidden, elapsed_us, failure_error
+from swarm_stage.engine.frames import elapsed_us, failure_error
 from swarm_stage.engine.likelihoods import read_likelihoods
+from swarm_stage.engine.next_steps import NextSteps, add_step
 from swarm_stage.engine.prompt_pieces import PromptPieces
 from swarm_stage.engine.reply import Broke, Finished, Lap, Likelihood, Reply, Request, Tokens
 from swarm_stage.engine.sampling import sampling_from_proto
 from swarm_stage.engine.schedule import Planner
 from swarm_stage.engine.step_costs import RingCosts
-from swarm_stage.engine.steps import Compute, Outcome, Step
+from swarm_stage.engine.steps import Compute, Step
 
 Work = list[tuple[Reply, Step]]
 
@@ -80,6 +79,7 @@ class FirstStage:
         self._groups = DecodeGroups()
         self._pieces = PromptPieces(self._planner, prefill_chunk)
         self._constraints = ConstraintGuard(clock, counters)
+        self._steps = NextSteps(compute.vocabulary_size, stage_count == 1, self._constraints, counters)
 
     @property
     def has_work(self) -> bool:
@@ -179,7 +179,7 @@ class FirstStage:
             self._ended.clear()
         for replies in self._groups.batches(self._planner.plan(self._groups.sessions)):
             self._pieces.earn(self._groups.sessions)
-            work = self._work(replies, self._decode_step)
+            work = self._work(replies, self._steps.decode)
             if work:
                 self._run(work)
         decoding = self._groups.sessions
@@ -209,7 +209,7 @@ class FirstStage:
             except SwarmError as error:  # no memory for it, or no such adapter; the others go on
                 self._fail(reply, error)
                 return
-        work = self._work([reply], lambda reply: self._prompt_step(reply, tokens))
+        work = self._work([reply], lambda reply: self._steps.prompt(reply, tokens))
         if work:
             self._pieces.sent()
             self._run(work)
@@ -226,51 +226,6 @@ class FirstStage:
                 self._fail(reply, error)
         return work
 
-    def _decode_step(self, reply: Reply) -> Step:
-        pos = reply.next_pos
-        return Step(
-            reply.session,
-            pos,
-            (reply.generated[-1],),
-            sampling=reply.sampling,
-            held_ids=self._held_ids(reply, pos + 1),
-            allowed_V=self._allowed_V(reply),
-            prompt_ids=reply.penalised_ids,
-        )
-
-    def _prompt_step(self, reply: Reply, tokens: int) -> Step:
-        prompt, start = reply.request.prompt_ids, reply.prompt_sent
-        stop = reply.prompt_sent = start + tokens
-        if not reply.request.probe:
-            self._counters.prompt_tokens += tokens
-        is_last = stop == len(prompt)
-        return Step(
-            reply.session,
-            start,
-            ids=prompt[start:stop],
-            sampling=reply.sampling,
-            sample=is_last,
-            held_ids=self._held_ids(reply, stop),
-            allowed_V=self._allowed_V(reply) if is_last else None,
-            prompt_ids=reply.penalised_ids,
-        )
-
-    def _allowed_V(self, reply: Reply) -> np.ndarray | None:
-        """What may be drawn next, where stage 0 draws itself; else it is kept for the frame. Raises StageFailed."""
-        if reply.request.constraint is None:
-            return None
-        reply.allowed = self._constraints.allowed(reply.request.constraint)
-        if reply.allowed is None or self._stage_count > 1:
-            return None
-        return mask_of(reply.allowed, self._compute.vocabulary_size)
-
-    def _held_ids(self, reply: Reply, drawn_pos: int) -> Sequence[int]:
-        """What must not be drawn at a position, where stage 0 draws itself."""
-        if self._stage_count > 1 or not reply.request.new_tokens_min:
-            return ()
-        hold = reply.request.hold()
-        return tuple(hold.ids) if hold is not None and drawn_pos < hold.until_pos else ()
-
     def _run(self, work: Work) -> None:
         """Compute steps and pass on what came of them."""
         started_s = self._clock.monotonic_s()
@@ -284,7 +239,7 @@ class FirstStage:
         self._counters.busy_s += now_s - started_s
         batch = ring_pb2.FrameBatch(epoch=self._epoch)
         for (reply, step), outcome in zip(work, outcomes, strict=True):
-            wait_us = elapsed_us(reply.times.answered_s, started_s) if reply.generated else 0
+            wait_us = elapsed_us(reply.times.answered_s, started_s) if reply.has_drawn else 0
             trace = ring_pb2.Trace(compute_us=outcome.compute_us, wait_us=wait_us, sample_us=outcome.sample_us)
             if outcome.error is not None:
                 self._fail(reply, outcome.error)
@@ -293,27 +248,9 @@ class FirstStage:
                 likelihoods = () if outcome.likelihood is None else (outcome.likelihood,)
                 self._on_answer(reply, Answer(tokens, likelihoods, [trace], now_s))
             else:
-                self._add_frame(batch, reply, step, outcome, trace)
+                add_step(batch, reply, step, outcome, trace)
         if batch.frames:
             self._send(batch)
-
-    def _add_frame(
-        self, batch: ring_pb2.FrameBatch, reply: Reply, step: Step, outcome: Outcome, trace: ring_pb2.Trace
-    ) -> None:
-        request = reply.request
-        frame = add_hidden(batch, step.session, step.pos, outcome, step.sample, trace)
-        if request.probe:
-            frame.hidden.probe = True
-        if reply.allowed is not None:
-            frame.hidden.allowed.CopyFrom(reply.allowed)
-        if step.pos == 0:
-            frame.hidden.reserved_tokens = request.needed_tokens
-            frame.hidden.sampling.CopyFrom(request.sampling)
-            frame.hidden.adapter = request.adapter
-            frame.hidden.prompt_ids.extend(reply.penalised_ids)
-            hold = request.hold()
-            if hold is not None:
-                frame.hidden.hold.CopyFrom(hold)
 
     def _on_sampled(self, reply: Reply, frame: ring_pb2.Frame, arrived_s: float) -> None:
         """Take the last stage's word."""
@@ -335,7 +272,7 @@ class FirstStage:
             return
         _, positions = reply.due.popleft()
         is_token_due = not reply.due and not reply.is_prefilling
-        if reply.generated:
+        if reply.has_drawn:
             self._note_step(reply, answer)
         else:
             self._pieces.answered()
@@ -353,19 +290,19 @@ class FirstStage:
     def _tell_prompts(self) -> None:
         """A piece came round: all whose prompts are not through hear that the ring moves."""
         for reply in self._replies.values():
-            if reply.is_prefilling or (reply.due and not reply.generated):
+            if reply.is_prefilling or (reply.due and not reply.has_drawn):
                 reply.request.notify(Tokens(()))
 
     def _take_token(self, reply: Reply, token: int, answer: Answer) -> None:
         constraint = reply.request.constraint
         if constraint is not None:
-            reply.allowed = None
+            reply.allowed, reply.is_shaped = None, False
             try:
                 self._constraints.accept(constraint, token)
             except SwarmError as error:
                 self._fail(reply, error)
                 return
-        if not reply.generated:
+        if not reply.has_drawn:
             reply.times.note_first_token(answer.arrived_s)
         reply.generated.append(token)
         self._counters.generated_tokens += 1
@@ -387,7 +324,7 @@ class FirstStage:
         reply.times.note_end(self._clock.monotonic_s())
         timing = reply.times.to_timing(reply.request.arrived_s, self._route())
         if timing.decode_ms > 0:
-            self._counters.tokens_per_s = (len(reply.generated) - 1) * 1e3 / timing.decode_ms
+            self._counters.tokens_per_s = (reply.drawn - 1) * 1e3 / timing.decode_ms
         self._counters.first_token_s = (timing.queue_ms + timing.prefill_ms) / 1e3
         self._drop(reply)
         reply.request.notify(Finished(reason, len(reply.generated), timing))
@@ -415,11 +352,10 @@ class FirstStage:
         while (request := self._admission.next_admissible(len(self._replies))) is not None:
             self._number_last += 1
             self._admission.enter(self._number_last, request)
-            reply = Reply(request, self._number_last)
+            reply = Reply(request, self._number_last, generated=list(request.resume_ids))
             reply.times.admitted_s = self._clock.monotonic_s()
             reply.sampling = sampling_from_proto(request.sampling, self._compute.vocabulary_size)
-            if reply.sampling.repetition_penalty != 1:
-                reply.penalised_ids = tuple(sorted(set(request.prompt_ids)))
+            reply.remember_penalised()
             self._replies[reply.number] = reply
             self._pieces.add(reply)
             self._counters.requests += not request.probe

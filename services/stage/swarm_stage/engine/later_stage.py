@@ -26,12 +26,14 @@ class _Session:
     """What a session's first frame said. Of a middle stage it is empty: only the last one draws.
 
     sampling: how to draw. held_ids: what not to, before held_until_pos. prompt_ids: for a repetition penalty.
+    drawn_ids: for any penalty, what was drawn before the session began.
     """
 
     sampling: Sampling | None = None
     held_ids: tuple[int, ...] = ()
     held_until_pos: int = 0
     prompt_ids: tuple[int, ...] = ()
+    drawn_ids: tuple[int, ...] = ()
 
 
 class LaterStage:
@@ -172,6 +174,7 @@ class LaterStage:
             held_ids=session.held_ids if stop < session.held_until_pos else (),
             allowed_V=mask_of(hidden.allowed, self._compute.vocabulary_size) if is_masked else None,
             prompt_ids=session.prompt_ids,
+            drawn_ids=session.drawn_ids,
         )
 
     def _check_hidden(self, hidden: ring_pb2.Hidden) -> tuple[WireHidden, int]:
@@ -203,13 +206,14 @@ class LaterStage:
         hold, vocabulary_size = hidden.hold, self._compute.vocabulary_size
         if len(hold.ids) > HELD_IDS_MAX or any(token >= vocabulary_size for token in hold.ids):
             raise BadFrame(f"{len(hold.ids)} tokens to hold back; at most {HELD_IDS_MAX}, each below {vocabulary_size}")
-        prompt_ids, context_tokens = hidden.prompt_ids, self._spec.context_tokens
-        if len(prompt_ids) > context_tokens or any(token >= vocabulary_size for token in prompt_ids):
-            most = f"at most {context_tokens}, each below {vocabulary_size}"
-            raise BadFrame(f"{len(prompt_ids)} tokens of a prompt; {most}", tokens=len(prompt_ids))
+        for ids in (hidden.prompt_ids, hidden.drawn_ids):
+            if len(ids) > self._spec.context_tokens or any(token >= vocabulary_size for token in ids):
+                most = f"at most {self._spec.context_tokens}, each below {vocabulary_size}"
+                raise BadFrame(f"{len(ids)} tokens of a prompt or reply; {most}", tokens=len(ids))
         sampling = sampling_from_proto(hidden.sampling, vocabulary_size)
-        kept_ids = tuple(prompt_ids) if sampling.repetition_penalty != 1 else ()
-        return _Session(sampling, tuple(hold.ids), hold.until_pos, kept_ids)
+        prompt_ids = tuple(hidden.prompt_ids) if sampling.repetition_penalty != 1 else ()
+        drawn_ids = tuple(hidden.drawn_ids) if sampling.counts_tokens else ()
+        return _Session(sampling, tuple(hold.ids), hold.until_pos, prompt_ids, drawn_ids)
 
     def _run(self, batch: ring_pb2.FrameBatch, steps: dict[int, Step], arrived_s: float) -> None:
         """Compute the steps; their frames become what is passed on."""

@@ -19,7 +19,7 @@ class _Line:
 
 def is_short(reply: Reply) -> bool:
     """Its prompt is soon done; what comes behind it need not pass it."""
-    return len(reply.request.prompt_ids) <= SHORT_TOKENS
+    return len(reply.request.given_ids) <= SHORT_TOKENS
 
 
 class PromptOrder:

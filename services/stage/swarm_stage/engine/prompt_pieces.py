@@ -44,13 +44,13 @@ class PromptPieces:
 
     def add(self, reply: Reply) -> None:
         """Its prompt has tokens left to send."""
-        self._order.add(reply, min(len(reply.request.prompt_ids) - reply.prompt_sent, self._size))
+        self._order.add(reply, min(len(reply.request.given_ids) - reply.prompt_sent, self._size))
 
     def drop(self, reply: Reply) -> None:
         """It is over; pieces of it in the ring are awaited no longer."""
         if reply.is_prefilling:
             self._order.drop(reply)
-        if not reply.generated:
+        if not reply.has_drawn:
             self._out -= len(reply.due)
 
     def sent(self) -> None:
@@ -97,7 +97,7 @@ class PromptPieces:
             self._size = self._size_from_unused(decoding)
         else:
             self._size = pace.tokens if pace is not None else min(self._chunk_tokens, PIECE_TOKENS_UNMEASURED)
-        tokens = min(self._size, len(reply.request.prompt_ids) - reply.prompt_sent)
+        tokens = min(self._size, len(reply.request.given_ids) - reply.prompt_sent)
         self._order.take(self._size)
         self._has_earned = False
         if not decoding:

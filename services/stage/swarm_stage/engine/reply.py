@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from silentswarm.core.v1 import generation_pb2, token_set_pb2
 from silentswarm.ring.v1 import ring_pb2
@@ -87,7 +88,8 @@ class Request:
     end_ids: tokens that end the reply. new_tokens_max: at least 1. new_tokens_min: end_ids are not drawn, and stop
     texts not looked for, before so many tokens. caller: whose it is, one opaque word; callers share by caller_weight,
     which is above 0. tokenize_ms: what template and tokeniser took. constraint: the reply's shape; None is any.
-    adapter: the one it runs with; "" is the base.
+    adapter: the one it runs with; "" is the base. resume_ids: tokens of the reply that an earlier attempt drew; they
+    count as generated, are computed with the prompt, and are not drawn or told again.
     """
 
     request_id: str
@@ -104,6 +106,12 @@ class Request:
     tokenize_ms: float = 0.0
     constraint: Constraint | None = None
     adapter: str = ""
+    resume_ids: tuple[int, ...] = ()
+
+    @cached_property
+    def given_ids(self) -> tuple[int, ...]:
+        """What is computed before a token is drawn: the prompt, and the reply as far as it had come."""
+        return self.prompt_ids + self.resume_ids
 
     @property
     def needed_tokens(self) -> int:
@@ -133,7 +141,9 @@ class Reply:
     """A running reply. number: its place in the budget. session: its number in the ring, 0 before its first piece.
 
     sampling: of its request, checked. penalised_ids: what whoever draws must know of the prompt, each of its tokens
-    once, for a repetition penalty. allowed: what its constraint lets be drawn next; None is any.
+    once, for a repetition penalty. drawn_before: what it must know of the reply, for any penalty: what an earlier
+    attempt drew. allowed: what its constraint lets be drawn next, once it is_shaped; None is any. prompt_sent: of what
+    is given.
     """
 
     request: Request
@@ -141,7 +151,9 @@ class Reply:
     session: int = 0
     sampling: Sampling = NEUTRAL
     penalised_ids: Sequence[int] = ()
+    drawn_before: Sequence[int] = ()
     allowed: token_set_pb2.TokenSet | None = None
+    is_shaped: bool = False
     prompt_sent: int = 0
     due: deque[tuple[int, int]] = field(default_factory=deque)  # (pos, positions) whose answers are awaited, in order
     generated: list[int] = field(default_factory=list)
@@ -150,23 +162,46 @@ class Reply:
 
     @property
     def is_prefilling(self) -> bool:
-        """Part of the prompt is still to be sent."""
-        return self.prompt_sent < len(self.request.prompt_ids)
+        """Part of what is given is still to be sent."""
+        return self.prompt_sent < len(self.request.given_ids)
+
+    @property
+    def drawn(self) -> int:
+        """Tokens that this attempt drew."""
+        return len(self.generated) - len(self.request.resume_ids)
+
+    @property
+    def has_drawn(self) -> bool:
+        """Its first token came: it decodes."""
+        return self.drawn > 0
 
     @property
     def next_pos(self) -> int:
         """Where the newest token stands."""
         return len(self.request.prompt_ids) + len(self.generated) - 1
 
-    def finish_reason(self) -> generation_pb2.FinishReason:
-        """Why it is over after its newest token; UNSPECIFIED while it goes on.
+    def remember_penalised(self) -> None:
+        """Note what penalties look at, if its sampling has any."""
+        request = self.request
+        if self.sampling.repetition_penalty != 1:
+            self.penalised_ids = tuple(sorted(set(request.prompt_ids)))
+        if self.sampling.counts_tokens:
+            self.drawn_before = request.resume_ids
 
-        Ends that are held back yet are drawn all the same are the only way on that a constraint leaves.
-        """
-        request, count = self.request, len(self.generated)
-        may_end = count > request.new_tokens_min or request.constraint is not None
-        if may_end and self.generated[-1] in request.end_ids:
-            return generation_pb2.FINISH_REASON_STOP
-        if count >= request.new_tokens_max:
-            return generation_pb2.FINISH_REASON_LENGTH
-        return generation_pb2.FINISH_REASON_UNSPECIFIED
+    def finish_reason(self) -> generation_pb2.FinishReason:
+        """Why it is over after its newest token; UNSPECIFIED while it goes on."""
+        return reason_to_end(self.request, self.generated)
+
+
+def reason_to_end(request: Request, generated: Sequence[int]) -> generation_pb2.FinishReason:
+    """Why a reply is over after the newest of these tokens; UNSPECIFIED while it goes on.
+
+    Ends that are held back yet are drawn all the same are the only way on that a constraint leaves.
+    """
+    count = len(generated)
+    may_end = count > request.new_tokens_min or request.constraint is not None
+    if may_end and generated and generated[-1] in request.end_ids:
+        return generation_pb2.FINISH_REASON_STOP
+    if count >= request.new_tokens_max:
+        return generation_pb2.FINISH_REASON_LENGTH
+    return generation_pb2.FINISH_REASON_UNSPECIFIED

@@ -20,7 +20,8 @@ class Step:
     """Consecutive positions of one session, from `pos`.
 
     ids on stage 0, hidden on every other. sampling, prompt_ids: on the stage that holds the head, the same in every
-    step of a session; prompt_ids are for a repetition penalty alone. sample: the token after the last position is
+    step of a session; prompt_ids are for a repetition penalty alone. drawn_ids: likewise, what stands right before the
+    first token that this session draws, for any penalty. sample: the token after the last position is
     wanted. held_ids: tokens that must not be drawn now, unless nothing else is allowed. allowed_V: the only ones that
     may, one bool an id; None is any.
     """
@@ -34,6 +35,7 @@ class Step:
     held_ids: Sequence[int] = ()
     allowed_V: np.ndarray | None = field(default=None, compare=False)
     prompt_ids: Sequence[int] = ()
+    drawn_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

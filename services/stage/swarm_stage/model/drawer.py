@@ -48,6 +48,13 @@ class Drawer:
         self._drawn[position] = token
         self._counts[token] = self._counts.get(token, 0) + 1
 
+    def restore(self, position: int, tokens: Sequence[int]) -> None:
+        """These stand right before `position`, drawn elsewhere; it has none of its own yet."""
+        if not self._sampling.counts_tokens:
+            return
+        for place, token in enumerate(tokens, start=position - len(tokens)):
+            self.take(place, token)
+
     def crop(self, pos: int) -> None:
         """The session goes on from a frame at `pos`: what was drawn for a place behind that never came to be."""
         while self._drawn and next(reversed(self._drawn)) > pos:

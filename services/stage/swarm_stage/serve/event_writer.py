@@ -3,11 +3,21 @@
 from collections.abc import Iterator, Sequence
 
 from silentswarm.core.v1 import generation_pb2
-from silentswarm.core.v1.generation_pb2 import GenerationEvent
+from silentswarm.core.v1.generation_pb2 import FinishReason, GenerationEvent, ReplyResume
 from swarm_core.clock import Clock
 from swarm_rpc.reasons import failed_event
 
-from swarm_stage.engine.reply import Admitted, Broke, Finished, Likelihood, Note, Request, Tokens, Waiting
+from swarm_stage.engine.reply import (
+    Admitted,
+    Broke,
+    Finished,
+    Likelihood,
+    Note,
+    Request,
+    Tokens,
+    Waiting,
+    reason_to_end,
+)
 from swarm_stage.text.codec import TextCodec
 from swarm_stage.text.reply_parser import Parts
 from swarm_stage.text.reply_reader import ReplyReader
@@ -40,6 +50,25 @@ class EventWriter:
         self.is_admitted = False
         self.wants_conclusion = False  # a stop text came; the engine is asked to finish
         self._has_text = False
+        self._tells_start = True
+        self._tells_rest = True
+
+    def restore(self, resume: ReplyResume) -> FinishReason:
+        """Stand where an earlier attempt broke off: read its tokens, tell nothing of them, number on from there.
+
+        Why the reply is over with them; UNSPECIFIED when it goes on.
+        """
+        self._sequence = resume.sequence
+        self._tells_start, self._tells_rest = resume.sequence == 0, not resume.is_flushed
+        for token in resume.ids:
+            self._completion_tokens += 1
+            was_content = self._is_content
+            self._read(token)
+            if was_content and self._is_content:
+                self._has_text = self._has_text or self._is_text(token)
+        if self._is_stopped:
+            return generation_pb2.FINISH_REASON_STOP
+        return reason_to_end(self._request, resume.ids)
 
     def events(self, notes: list[Note]) -> list[GenerationEvent]:
         """Events for these notes; several tokens become one batch."""
@@ -54,7 +83,8 @@ class EventWriter:
         if admitted is not None:
             self.is_admitted = True
             started = GenerationEvent.Started(prompt_tokens=admitted.prompt_tokens, seed=self._request.sampling.seed)
-            events.append(self._number(GenerationEvent(started=started)))
+            if self._tells_start:
+                events.append(self._number(GenerationEvent(started=started)))
         ending = next((note for note in notes if isinstance(note, Finished | Broke)), None)
         if tokens and not self._is_stopped:
             events.extend(self._token_events(tokens))
@@ -73,6 +103,10 @@ class EventWriter:
         return self._clock.monotonic_s() - self._last_event_s >= SIGN_OF_LIFE_S
 
     @property
+    def _is_content(self) -> bool:
+        return self._reader is None or self._reader.is_content
+
+    @property
     def _is_stopped(self) -> bool:
         return self._reader is not None and self._reader.is_stopped
 
@@ -85,9 +119,9 @@ class EventWriter:
         batches = [GenerationEvent.TokenBatch()]
         for token, likelihood in _with_likelihoods(notes):
             self._completion_tokens += 1
-            was_content = self._reader is None or self._reader.is_content
+            was_content = self._is_content
             parts = self._read(token)
-            is_told = likelihood is not None and was_content and (self._reader is None or self._reader.is_content)
+            is_told = likelihood is not None and was_content and self._is_content
             if batches[-1].ids and is_told != bool(batches[-1].logprobs):
                 batches.append(GenerationEvent.TokenBatch())
             batch = batches[-1]
@@ -110,7 +144,7 @@ class EventWriter:
         """A token's likelihood, with what it adds to the text."""
         told = GenerationEvent.TokenLogprob(logprob=likelihood.logprob)
         codec = self._codec
-        if codec is not None and token not in codec.special_ids and token not in self._request.end_ids:
+        if codec is not None and self._is_text(token):
             told.token = codec.token_bytes[token] if token < len(codec.token_bytes) else b""
             if not self._has_text and told.token.startswith(b" ") and not codec.decode([token]).startswith(" "):
                 told.token = told.token[1:]  # some tokenizers drop the space that a text begins with
@@ -120,6 +154,10 @@ class EventWriter:
             told.top.add(id=each, logprob=logprob, token=name)
         return told
 
+    def _is_text(self, token: int) -> bool:
+        codec = self._codec
+        return codec is not None and token not in codec.special_ids and token not in self._request.end_ids
+
     def _done_events(self, finished: Finished) -> list[GenerationEvent]:
         events: list[GenerationEvent] = []
         started_s = self._clock.monotonic_s()
@@ -127,7 +165,7 @@ class EventWriter:
         if self._reader is not None:
             _add_parts(batch, self._reader.finish())
         ended_s = self._clock.monotonic_s()
-        if batch.ByteSize():
+        if batch.ByteSize() and self._tells_rest:
             events.append(self._number(GenerationEvent(tokens=batch)))
         done = GenerationEvent.Done(
             finish_reason=self._finish_reason(finished.reason),

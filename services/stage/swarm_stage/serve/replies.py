@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from swarm_stage.engine.budget import KvBudget
 from swarm_stage.engine.constraint import Constraint
 from swarm_stage.engine.engine import Cancel, Conclude, Submit
 from swarm_stage.engine.inbox import Inbox
-from swarm_stage.engine.reply import Broke, Lap, Note, Request
+from swarm_stage.engine.reply import Admitted, Broke, Finished, Lap, Note, Request
 from swarm_stage.serve.event_writer import EventWriter
 from swarm_stage.text.codec import TemplateHostile, TextCodec
 from swarm_stage.text.content_grammar import CONSTRAINT_FIELD
@@ -71,11 +71,23 @@ class Replies:
         """
         arrived_s = self._clock.monotonic_s()
         encoded = await self._encode_in_time(generation)
-        constraint = await self._compile_in_time(encoded.grammar) if encoded.grammar is not None else None
+        resume = generation.resume
+        constraint: Constraint | None = None
+        if encoded.grammar is not None:
+            constraint = await self._compile_in_time(encoded.grammar, resume.ids)
         tokenize_ms = (self._clock.monotonic_s() - arrived_s) * 1e3
         notes: asyncio.Queue[Note] = asyncio.Queue()  # bounded by new_tokens_max, which admission has reserved
         request = self._request(request_id, generation, encoded.ids, notes, arrived_s, tokenize_ms, constraint)
         writer = EventWriter(self._codec, list(generation.stop), request, self._clock, encoded.shape)
+        if generation.HasField("resume"):
+            reason = await self._restore_in_time(writer, resume)
+            if reason != generation_pb2.FINISH_REASON_UNSPECIFIED:  # only its end was not told
+                over_ms = (self._clock.monotonic_s() - arrived_s) * 1e3
+                timing = generation_pb2.Timing(queue_ms=over_ms)
+                over: list[Note] = [Admitted(len(encoded.ids)), Finished(reason, len(resume.ids), timing)]
+                for event in writer.events(over):
+                    yield event
+                return
         await self._inbox.put(Submit(request))
         try:
             while not writer.is_over:
@@ -137,18 +149,38 @@ class Replies:
         except TimeoutError:
             raise DeadlinePassed(f"the prompt was not templated and tokenised within {timeout_s:g} s") from None
 
-    async def _compile_in_time(self, grammar: Grammar) -> Constraint:
-        """The grammar at work, compiled off the loop. Raises BadRequest, Overloaded, DeadlinePassed."""
-        compiling = self._loop.run_in_executor(self._compilers, self._compile, grammar)
+    async def _restore_in_time(
+        self, writer: EventWriter, resume: generation_pb2.ReplyResume
+    ) -> generation_pb2.FinishReason:
+        """Let a reply's text stand where it broke off, off the loop. Raises BadRequest, DeadlinePassed."""
+        restoring = self._loop.run_in_executor(self._encoders, writer.restore, resume)
+        try:
+            async with asyncio.timeout(ENCODE_TIMEOUT_S):
+                reason = await restoring
+        except TimeoutError:
+            raise DeadlinePassed(f"the reply so far was not read within {ENCODE_TIMEOUT_S:g} s") from None
+        if resume.is_flushed and reason == generation_pb2.FINISH_REASON_UNSPECIFIED:
+            raise BadRequest("nothing but the end is missing, and these tokens do not end the reply", field="resume")
+        return reason
+
+    async def _compile_in_time(self, grammar: Grammar, accepted: Sequence[int] = ()) -> Constraint:
+        """The grammar at work behind these tokens, compiled off the loop.
+
+        Raises BadRequest, Overloaded, DeadlinePassed, StageFailed.
+        """
+        compiling = self._loop.run_in_executor(self._compilers, self._compile, grammar, accepted)
         try:
             async with asyncio.timeout(COMPILE_TIMEOUT_S):
                 return await compiling
         except TimeoutError:
             raise DeadlinePassed(f"no grammar was compiled within {COMPILE_TIMEOUT_S:g} s") from None
 
-    def _compile(self, grammar: Grammar) -> Constraint:
+    def _compile(self, grammar: Grammar, accepted: Sequence[int]) -> Constraint:
         assert self._codec is not None
-        return self._codec.grammar_compiler.constraint(grammar, self._vocabulary_size)
+        constraint = self._codec.grammar_compiler.constraint(grammar, self._vocabulary_size)
+        for token in accepted:
+            constraint.accept(token)
+        return constraint
 
     def _encode(self, generation: generation_pb2.Generation) -> Encoded:
         """On a thread of its own: templates and tokenizers are slow on long input. Raises BadRequest."""
@@ -160,6 +192,10 @@ class Replies:
                 f"token {max(encoded.ids)} is not in this model's vocabulary of {self._vocabulary_size}",
                 field="prompt_ids",
             )
+        resume_ids, longest = generation.resume.ids, self._budget.longest_tokens
+        if len(resume_ids) > longest or any(token >= self._vocabulary_size for token in resume_ids):
+            most = f"at most {longest}, each below {self._vocabulary_size}"
+            raise BadRequest(f"{len(resume_ids)} tokens of the reply to go on with; {most}", field="resume")
         if self._codec is None:
             if generation.HasField("constraint"):
                 raise BadRequest("this model has no tokenizer, so no shape can be asked of it", field=CONSTRAINT_FIELD)
@@ -204,6 +240,9 @@ class Replies:
                 f"new_tokens_min is {generation.new_tokens_min}; it must be at most new_tokens_max, {new_tokens_max}",
                 field="new_tokens_min",
             )
+        resume_ids = generation.resume.ids
+        if len(resume_ids) > new_tokens_max:
+            raise BadRequest(f"{len(resume_ids)} tokens of a reply that has at most {new_tokens_max}", field="resume")
         sampling = generation_pb2.Sampling()
         if self._codec is not None:
             for name, default in self._codec.default_sampling.items():
@@ -224,6 +263,7 @@ class Replies:
             tokenize_ms=tokenize_ms,
             constraint=constraint,
             adapter=generation.adapter,
+            resume_ids=tuple(resume_ids),
         )
 
     def _new_tokens_max(self, generation: generation_pb2.Generation, prompt_tokens: int) -> int:

@@ -64,11 +64,11 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     async def Generate(
         self, request: rpc.GenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
-        sequence = 0
+        sequence = request.generation.resume.sequence
         events = self._runner.generate(request.request_id, request.generation)
         try:
             async for event in events:
-                sequence = event.sequence
+                sequence = event.sequence or sequence
                 yield event
         except SwarmError as error:
             # The caller reads one kind of ending: a Failed event, whatever went wrong and when.

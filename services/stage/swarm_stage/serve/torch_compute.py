@@ -157,7 +157,9 @@ class TorchCompute:
         try:
             drawer = self._drawers.get(step.session)
             if drawer is None:
-                drawer = self._drawers[step.session] = Drawer(step.sampling, step.prompt_ids)
+                drawer = Drawer(step.sampling, step.prompt_ids)
+                drawer.restore(step.pos + positions, step.drawn_ids)
+                self._drawers[step.session] = drawer
             return *drawer.draw(logits_V, step.pos + positions, step.allowed_V, step.held_ids), None
         except SwarmError as error:
             return None, None, error
