@@ -1,4 +1,4 @@
-"""A TCP proxy that adds a fixed time each way, and can cut, stall or throttle. Does not look into what passes.
+"""A TCP proxy that adds time each way, and has every fault of a line. Does not look into what passes.
 
 It reorders nothing and limits no throughput: every chunk leaves `one_way_s` after it came. A process of its own
 (`start_proxy`), so that it shares no interpreter with what is measured:
@@ -7,6 +7,10 @@ It reorders nothing and limits no throughput: every chunk leaves `one_way_s` aft
         port = await proxy.forward("127.0.0.1", 5000, one_way_s=0.010)
         ...
         await proxy.cut(port)
+
+Faults of a forward, each until `mend`: `cut` (resets, new ones too), `end` (closes in order, once), `refuse` (nobody
+listens any more), `stall` (passes nothing on and holds it, both ways or one), `lose` (a half-open line: what comes is
+gone for good, both ways or one, and so is what new connections send). `delay`, `jitter`, `throttle`: its speed.
 
 Its timers are exact to about 0.1 ms on a quiet machine: epoll counts milliseconds, so its loop waits with select(),
 with the kernel's timer slack at its least. What it really added is measured with `measure_round_trip_s`.
@@ -18,6 +22,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import selectors
 import socket
 import struct
@@ -32,6 +37,7 @@ QUEUED_BYTES_MAX = 256 * 2**20  # of one direction; beyond it the sender waits
 THROTTLED_BYTES_MAX = 64 * 2**10  # a throttled line holds no more than this, so that the sender feels it
 DUE_SLACK_S = 20e-6  # what is due within this goes now: another round of the loop takes as long
 PR_SET_TIMERSLACK = 29
+UP, DOWN = "up", "down"  # from whoever dialled the proxy, and back to it
 _CLOSE = object()
 _END = object()
 
@@ -44,16 +50,21 @@ class Way:
     port: int
     one_way_s: float
     bytes_per_s: float = 0.0  # 0: no limit
+    jitter_s: float = 0.0  # on top of one_way_s, drawn for each chunk; order is kept
     is_cut: bool = False
-    is_stalled: bool = False
+    stalled: frozenset[str] = frozenset()  # directions
+    lost: frozenset[str] = frozenset()
     ends: set["_End"] = field(default_factory=set)
+    server: asyncio.Server | None = None  # None: it refuses
 
 
 class _End(asyncio.Protocol):
     """One connection of a pair: what it receives leaves at the other end, later."""
 
-    def __init__(self, way: Way, lateness_s: list[float]) -> None:
+    def __init__(self, way: Way, lateness_s: list[float], direction: str = UP) -> None:
+        """direction: of what it receives."""
         self.way = way
+        self._direction = direction
         self.other: _End | None = None
         self.transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -61,6 +72,7 @@ class _End(asyncio.Protocol):
         self._queue: deque[tuple[float, Any]] = deque()
         self._queued_bytes = 0
         self._free_s = 0.0  # when a throttled line has passed on all before
+        self._last_due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_source_paused = False
         self._is_sink_full = False
@@ -77,7 +89,7 @@ class _End(asyncio.Protocol):
 
     async def _reach_target(self) -> None:
         """Make the other half of the pair."""
-        other = _End(self.way, self._lateness_s)
+        other = _End(self.way, self._lateness_s, DOWN)
         other.other = self
         try:
             await self._loop.create_connection(lambda: other, self.way.host, self.way.port)
@@ -89,21 +101,26 @@ class _End(asyncio.Protocol):
         self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
+        if self._direction in self.way.lost:
+            return
         now_s = self._loop.time()
         due_s = now_s + self.way.one_way_s
         if self.way.bytes_per_s:
             self._free_s = max(self._free_s, now_s) + len(data) / self.way.bytes_per_s
             due_s = self._free_s + self.way.one_way_s
+        if self.way.jitter_s:
+            due_s += random.random() * self.way.jitter_s
         self._queued_bytes += len(data)
         self._put(due_s, data)
 
     def eof_received(self) -> bool:
-        self._put(self._loop.time() + self.way.one_way_s, _END)
+        if self._direction not in self.way.lost:
+            self._put(self._loop.time() + self.way.one_way_s, _END)
         return True
 
     def connection_lost(self, failure: Exception | None) -> None:
         self.way.ends.discard(self)
-        if not self.way.is_cut:
+        if not self.way.is_cut and self._direction not in self.way.lost:
             self._put(self._loop.time() + self.way.one_way_s, _CLOSE)
 
     def pause_writing(self) -> None:
@@ -123,7 +140,8 @@ class _End(asyncio.Protocol):
             self._timer.cancel()
         self._timer = None
         sink = self.other.transport if self.other else None
-        while self._queue and sink and not self._is_sink_full and not self.way.is_stalled:
+        is_held = self._direction in self.way.stalled
+        while self._queue and sink and not self._is_sink_full and not is_held:
             due_s, item = self._queue[0]
             now_s = self._loop.time()
             if due_s > now_s + DUE_SLACK_S:
@@ -154,6 +172,7 @@ class _End(asyncio.Protocol):
             sink.write(item)
 
     def _put(self, due_s: float, item: Any) -> None:
+        due_s = self._last_due_s = max(due_s, self._last_due_s)
         self._queue.append((due_s, item))
         if self._timer is None:
             self.release()
@@ -175,18 +194,20 @@ class DelayingProxy:
 
     def __init__(self) -> None:
         self._ways: dict[int, Way] = {}
-        self._servers: list[asyncio.Server] = []
         self._lateness_s: list[float] = []
 
     async def forward(self, host: str, port: int, one_way_s: float) -> int:
         """Listen on a free port of 127.0.0.1 for connections to host:port; returns the port."""
         way = Way(host, port, one_way_s)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _End(way, self._lateness_s), "127.0.0.1", 0)
-        self._servers.append(server)
-        listening = server.sockets[0].getsockname()[1]
+        await self._listen(way, 0)
+        assert way.server
+        listening = way.server.sockets[0].getsockname()[1]
         self._ways[listening] = way
         return listening
+
+    async def _listen(self, way: Way, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        way.server = await loop.create_server(lambda: _End(way, self._lateness_s), "127.0.0.1", port)
 
     async def cut(self, port: int) -> None:
         """Reset every connection of a forward, and every new one until `mend`."""
@@ -195,20 +216,50 @@ class DelayingProxy:
         for end in list(way.ends):
             end.reset()
 
-    async def stall(self, port: int) -> None:
-        """Pass nothing on, close nothing: a half-open line. What comes is held until `mend`."""
-        self._ways[port].is_stalled = True
+    async def end(self, port: int) -> None:
+        """Close every connection of a forward as both programs would: an end, no reset. New ones pass."""
+        for end in list(self._ways[port].ends):
+            if end.transport:
+                end.transport.close()
+
+    async def refuse(self, port: int) -> None:
+        """Listen no longer: new connections are refused, as of a machine whose program is gone. Old ones go on."""
+        server, self._ways[port].server = self._ways[port].server, None
+        if server:
+            server.close()
+
+    async def stall(self, port: int, direction: str = "") -> None:
+        """Pass nothing on, close nothing; what comes is held. direction: UP or DOWN; empty is both."""
+        self._ways[port].stalled |= _directions(direction)
+
+    async def lose(self, port: int, direction: str = "") -> None:
+        """A half-open line: what comes is lost, ends and resets too, and nobody is told. Likewise."""
+        self._ways[port].lost |= _directions(direction)
+
+    async def delay(self, port: int, one_way_s: float) -> None:
+        """From now on it takes so long each way."""
+        self._ways[port].one_way_s = one_way_s
+
+    async def jitter(self, port: int, most_s: float) -> None:
+        """On top of that up to so much, each chunk another time; 0 lifts it."""
+        self._ways[port].jitter_s = most_s
 
     async def throttle(self, port: int, bytes_per_s: float) -> None:
         """Pass on no more than this each way; 0 lifts it."""
         self._ways[port].bytes_per_s = bytes_per_s
 
     async def mend(self, port: int) -> None:
-        """End a cut or a stall."""
+        """End every fault but those of speed. A line that lost resets its connections: no stream has a gap."""
         way = self._ways[port]
-        way.is_cut = way.is_stalled = False
+        had_gaps = bool(way.lost)
+        way.is_cut, way.stalled, way.lost = False, frozenset(), frozenset()
+        if way.server is None:
+            await self._listen(way, port)
         for end in list(way.ends):
-            end.release()
+            if had_gaps:
+                end.reset()
+            else:
+                end.release()
 
     async def lateness(self) -> dict[str, float]:
         """How late chunks left since the last call: how many, and median, 99th percentile and most, in ms."""
@@ -221,11 +272,16 @@ class DelayingProxy:
 
     async def close(self) -> None:
         """Stop listening, drop every connection."""
-        for server in self._servers:
-            server.close()
         for way in self._ways.values():
+            if way.server:
+                way.server.close()
             for end in list(way.ends):
                 end.reset()
+
+
+def _directions(direction: str) -> frozenset[str]:
+    assert direction in ("", UP, DOWN), direction
+    return frozenset((direction,) if direction else (UP, DOWN))
 
 
 class ProxyProcess:
@@ -241,8 +297,23 @@ class ProxyProcess:
     async def cut(self, port: int) -> None:
         await self._ask("cut", port)
 
-    async def stall(self, port: int) -> None:
-        await self._ask("stall", port)
+    async def end(self, port: int) -> None:
+        await self._ask("end", port)
+
+    async def refuse(self, port: int) -> None:
+        await self._ask("refuse", port)
+
+    async def stall(self, port: int, direction: str = "") -> None:
+        await self._ask("stall", port, direction)
+
+    async def lose(self, port: int, direction: str = "") -> None:
+        await self._ask("lose", port, direction)
+
+    async def delay(self, port: int, one_way_s: float) -> None:
+        await self._ask("delay", port, one_way_s)
+
+    async def jitter(self, port: int, most_s: float) -> None:
+        await self._ask("jitter", port, most_s)
 
     async def throttle(self, port: int, bytes_per_s: float) -> None:
         await self._ask("throttle", port, bytes_per_s)

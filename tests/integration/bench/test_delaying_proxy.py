@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.delaying_proxy import ProxyProcess, measure_round_trip_s, start_proxy
+from tests.delaying_proxy import DOWN, ProxyProcess, measure_round_trip_s, start_proxy
 
 ONE_WAY_S = 0.010
 
@@ -99,6 +99,85 @@ async def test_a_stall_passes_nothing_on_and_loses_nothing(proxy, echo_port):
     await proxy.mend(port)
 
     assert await asyncio.wait_for(reader.readexactly(4), 5) == b"held"
+    writer.close()
+
+
+async def test_one_direction_alone_can_be_lost_and_new_connections_fare_no_better(proxy, echo_port):
+    """What was sent meanwhile is gone for good, so an open connection is reset when the line is mended."""
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await proxy.lose(port, DOWN)
+    writer.write(b"lost on its way back")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(1), 0.2)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(_echoed(port, b"new"), 0.2)
+    await proxy.mend(port)
+
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(reader.read(1), 5)
+    assert await _echoed(port, b"again") == b"again"
+    writer.close()
+
+
+async def test_a_half_open_line_tells_nobody_that_the_other_end_is_gone(proxy):
+    """A machine that lost its power sends no end, and neither does the router in front of it."""
+    gone = asyncio.Event()
+
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()
+        writer.close()
+
+    server = await asyncio.start_server(leave, "127.0.0.1", 0)
+    async with server:
+        port = await proxy.forward("127.0.0.1", server.sockets[0].getsockname()[1], 0.0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await proxy.lose(port)
+        gone.set()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.2)
+
+        writer.close()
+
+
+async def test_an_end_closes_in_order_and_the_next_connection_passes(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"a")
+    await reader.readexactly(1)
+    await proxy.end(port)
+
+    assert await asyncio.wait_for(reader.read(1), 5) == b""
+    assert await _echoed(port, b"next") == b"next"
+    writer.close()
+
+
+async def test_a_forward_that_refuses_keeps_what_is_open_and_listens_at_its_port_again(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"a")
+    await reader.readexactly(1)
+    await proxy.refuse(port)
+    writer.write(b"b")
+
+    assert await asyncio.wait_for(reader.readexactly(1), 5) == b"b"
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    await proxy.mend(port)
+    assert await _echoed(port, b"again") == b"again"
+    writer.close()
+
+
+async def test_jitter_reorders_nothing(proxy, echo_port):
+    port = await proxy.forward("127.0.0.1", echo_port, 0.0)
+    await proxy.jitter(port, 0.02)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for index in range(100):
+        writer.write(index.to_bytes(4, "big"))
+        await asyncio.sleep(0.001)
+    received = await asyncio.wait_for(reader.readexactly(400), 5)
+
+    assert [int.from_bytes(received[at : at + 4], "big") for at in range(0, 400, 4)] == list(range(100))
     writer.close()
 
 

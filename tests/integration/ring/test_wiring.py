@@ -15,6 +15,7 @@ from swarm_rpc.channel import dial
 from swarm_rpc.server import listen, make_server
 from swarm_stage.engine.engine import Arrived, BeginEpoch
 from swarm_stage.engine.inbox import Inbox
+from swarm_stage.ring.beats import Pace
 from swarm_stage.ring.direct import RingServicer
 from swarm_stage.ring.link import RingPlace
 from swarm_stage.ring.wiring import WireOrder, Wiring
@@ -25,17 +26,19 @@ DIRECT, RELAY, LOCAL = stage_pb2.ROUTE_DIRECT, stage_pb2.ROUTE_RELAY, stage_pb2.
 class Stage:
     """A stage's links, with an inbox nobody empties."""
 
-    def __init__(self, index: int, count: int) -> None:
+    def __init__(self, index: int, count: int, pace: Pace | None = None) -> None:
         self.inbox = Inbox(asyncio.get_running_loop())
         self.faults: list[tuple[int, str]] = []
+        self.peers: list[int | None] = []
         self.broke = asyncio.Event()
-        self.wiring = Wiring(RingPlace("ring", index, count), self.inbox, self._note)
+        self.wiring = Wiring(RingPlace("ring", index, count), self.inbox, self._note, pace=pace)
         self.server = make_server()
         ring_pb2_grpc.add_RingServicer_to_server(RingServicer(self.wiring.place, self.wiring), self.server)
         self.address = f"127.0.0.1:{listen(self.server, '127.0.0.1:0')}"
 
     def _note(self, epoch: int, why: str, peer_stage: int | None) -> None:
         self.faults.append((epoch, why))
+        self.peers.append(peer_stage)
         self.broke.set()
 
     def taken(self, kind: type) -> list:

@@ -1,7 +1,7 @@
 """Direct links: this stage dials the next one and is dialled by the previous one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import grpc
@@ -39,10 +39,11 @@ class DirectLink:
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             raise LinkBroken(f"the link to {self.address} broke while sending") from error
 
-    async def wait_broken(self) -> str:
+    async def wait_broken(self, on_beat: Callable[[ring_pb2.Beat], None]) -> str:
         try:
-            while await self._call.read() is not grpc.aio.EOF:
-                pass
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                if response.HasField("beat"):
+                    on_beat(response.beat)
             return f"{self.address} closed the link"
         except grpc.RpcError as error:
             return f"{self.address}: {error_of(error).message}"
@@ -155,6 +156,9 @@ class IncomingLinks(Protocol):
     async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
         """Take one batch."""
 
+    async def next_answer(self, epoch: int) -> ring_pb2.Beat:
+        """The next sign of life for the previous stage, once it is due."""
+
     async def wait_over(self, epoch: int) -> None:
         """Return when this epoch is over here."""
 
@@ -177,9 +181,28 @@ class RingServicer(ring_pb2_grpc.RingServicer):
         proof = self._incoming.accept(hello, names_of(context))
         try:
             yield ring_pb2.LinkResponse(welcome=ring_pb2.Welcome(frame_bytes_max=FRAME_BYTES_MAX, proof=proof))
-            await run_until_first(self._take_all(hello.epoch, requests), self._incoming.wait_over(hello.epoch))
+            async for beat in self._answer(hello.epoch, requests):
+                yield ring_pb2.LinkResponse(beat=beat)
         finally:
             self._incoming.incoming_ended(hello.epoch, f"stage {hello.from_stage} closed the link")
+
+    async def _answer(self, epoch: int, requests: AsyncIterator[ring_pb2.LinkRequest]) -> AsyncIterator[ring_pb2.Beat]:
+        """Take what comes until either end is done with the link; yields signs of life meanwhile."""
+        taking = asyncio.ensure_future(
+            run_until_first(self._take_all(epoch, requests), self._incoming.wait_over(epoch))
+        )
+        answering: asyncio.Future[ring_pb2.Beat] | None = None
+        try:
+            while not taking.done():
+                answering = asyncio.ensure_future(self._incoming.next_answer(epoch))
+                await asyncio.wait((taking, answering), return_when=asyncio.FIRST_COMPLETED)
+                if answering.done() and not taking.done():
+                    yield answering.result()
+            taking.result()
+        finally:
+            for task in filter(None, (taking, answering)):
+                task.cancel()
+            await asyncio.gather(*filter(None, (taking, answering)), return_exceptions=True)
 
     async def _take_all(self, epoch: int, requests: AsyncIterator[ring_pb2.LinkRequest]) -> None:
         async for request in requests:

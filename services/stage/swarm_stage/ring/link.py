@@ -1,6 +1,6 @@
 """What a stage needs of a link, whichever way it goes. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -51,8 +51,8 @@ class Outgoing(Protocol):
     async def send(self, batches: Sequence[ring_pb2.FrameBatch]) -> None:
         """Send batches in order; waits while the way is full. Raises LinkBroken; nothing is sent twice."""
 
-    async def wait_broken(self) -> str:
-        """Return why the link ended, when it does."""
+    async def wait_broken(self, on_beat: Callable[[ring_pb2.Beat], None]) -> str:
+        """Return why the link ended, when it does. on_beat: called for every sign of life of the stage at its end."""
 
     async def close(self) -> None:
         """End it; idempotent."""

@@ -36,7 +36,8 @@ class LaneEnd:
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             raise LinkBroken(f"the link through the relay at {self.address} broke while sending") from error
 
-    async def wait_broken(self) -> str:
+    async def wait_broken(self, on_beat: Callable[[ring_pb2.Beat], None]) -> str:
+        """on_beat is never called: a lane goes one way. The receiver hears this end's beats."""
         return await self.read_all(_ignore)
 
     async def read_all(self, take: Callable[[ring_pb2.FrameBatch], Awaitable[None]]) -> str:

@@ -1,6 +1,7 @@
-"""This stage's two links in the current epoch: makes them, moves batches, and tells when one breaks."""
+"""This stage's two links in the current epoch: makes them, moves batches and beats, and tells when one breaks."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from swarm_rpc.tls import Trust
 
 from swarm_stage.engine.engine import Arrived, BeginEpoch, RingBroke
 from swarm_stage.engine.inbox import Inbox
+from swarm_stage.ring.beats import Beats, Hearing, Pace, RoundTrips
 from swarm_stage.ring.certificates import Certificates
 from swarm_stage.ring.direct import dial_next
 from swarm_stage.ring.link import LinkKeys, Outgoing, RingPlace
@@ -44,9 +46,11 @@ class WireOrder:
 
 @dataclass
 class _Epoch:
-    """What belongs to one epoch and ends with it."""
+    """What belongs to one epoch and ends with it. from_previous and from_next: how they keep their promises."""
 
     order: WireOrder
+    from_previous: Hearing
+    from_next: Hearing
     outbox: Outbox = field(default_factory=lambda: Outbox(OUTBOX_MAX))
     outgoing: Outgoing | None = None
     receiver: LaneEnd | None = None
@@ -55,6 +59,10 @@ class _Epoch:
     has_direct_incoming: bool = False
     has_received: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    beats: Beats = field(default_factory=Beats)
+    round_trips: RoundTrips = field(default_factory=RoundTrips)
+    heard_sequence: int = 0  # of the previous stage's last beat
+    answer_due: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Wiring:
@@ -72,8 +80,12 @@ class Wiring:
         on_broken: Callable[[int, str, int | None], None],
         clock: Clock | None = None,
         certificates: Certificates | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        """clock: the engine's; arrivals are stamped with it. certificates: of this machine, for encrypted links."""
+        """clock: the engine's; arrivals are stamped with it. certificates: of this machine, for encrypted links.
+
+        pace: of beats; None is the usual one.
+        """
         self.place = place
         self._inbox = inbox
         self._clock = clock or SystemClock()
@@ -82,6 +94,7 @@ class Wiring:
         self._current: _Epoch | None = None
         self._joining = asyncio.Lock()
         self._certificates = certificates
+        self._pace = pace or Pace()
         self.links_refused = 0  # hellos of whoever is not the previous stage
 
     @property
@@ -93,6 +106,11 @@ class Wiring:
     def route(self) -> stage_pb2.Route:
         """How the next stage is reached."""
         return self._current.order.route if self._current else stage_pb2.ROUTE_UNSPECIFIED
+
+    @property
+    def link_round_trip_ms(self) -> float | None:
+        """There and back to the next stage, median of the last beats. None: not measured, as ever by the relay."""
+        return self._current.round_trips.median_ms if self._current else None
 
     async def join(self, order: WireOrder) -> str:
         """Leave the older epoch and join this one; returns the address that answered ("" in a ring of one).
@@ -109,7 +127,7 @@ class Wiring:
             if current and current.order.epoch == order.epoch:
                 raise StaleEpoch(f"epoch {order.epoch} was joined already; a new wiring needs a new epoch")
             await self._leave(f"the ring moved on to epoch {order.epoch}")
-            self._current = fresh = _Epoch(order)
+            self._current = fresh = _Epoch(order, Hearing(self._pace), Hearing(self._pace))
             over = LinkBroken("the ring was wired anew; try again soon")
             self._inbox.put_now(BeginEpoch(order.epoch, over, order.kv_tokens, order.keep_sessions, order.fresh_stages))
             if self.place.stage_count == 1:
@@ -152,11 +170,43 @@ class Wiring:
         return welcome_proof(keys.previous_secret, hello.proof) if keys else b""
 
     async def deliver(self, epoch: int, batch: ring_pb2.FrameBatch) -> None:
-        """Give an arrived batch to the engine; waits while its inbox is full. Other epochs have no effect."""
+        """Give an arrived batch to the engine; waits while its inbox is full. Other epochs have no effect.
+
+        One without frames is a sign of life, and no matter of the engine's: an idle stage stays idle.
+        """
         current = self._current
-        if current and epoch == current.order.epoch and not current.is_broken:
-            current.has_received = True
-            await self._inbox.put(Arrived(batch, self._clock.monotonic_s()))
+        if current is None or epoch != current.order.epoch or current.is_broken:
+            return
+        current.has_received = True
+        arrived_s = self._clock.monotonic_s()
+        if batch.HasField("beat"):
+            current.from_previous.hear(arrived_s, batch.beat)
+            current.heard_sequence = batch.beat.sequence
+            current.answer_due.set()
+        else:
+            current.from_previous.hear(arrived_s)
+        if not batch.frames:
+            return
+        current.from_previous.stop_listening()  # until this is taken, nothing behind it is read
+        try:
+            await self._inbox.put(Arrived(batch, arrived_s))
+        finally:
+            current.from_previous.listen_again(self._clock.monotonic_s())
+
+    async def next_answer(self, epoch: int) -> ring_pb2.Beat:
+        """What to tell the previous stage next, once it is due: at once after a beat of its own, then every interval.
+
+        Never returns for a stage that sends no beats, or for another epoch.
+        """
+        current = self._current
+        if current is None or epoch != current.order.epoch:
+            await asyncio.Event().wait()
+        assert current
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.interval_s if current.from_previous.has_beat else None):
+                await current.answer_due.wait()
+        current.answer_due.clear()
+        return ring_pb2.Beat(sequence=current.heard_sequence, interval_ms=round(self._pace.interval_s * 1000))
 
     async def wait_over(self, epoch: int) -> None:
         """Return when an epoch is broken or left, so that its direct link is closed from this side too."""
@@ -198,6 +248,7 @@ class Wiring:
                 self.place, order.epoch, order.relay_address, keys.receiver_ticket if keys else b"", order.relay_trust
             )
             self._start(fresh, self._receive(fresh, fresh.receiver))
+        self._start(fresh, self._listen(fresh))
         if order.route == stage_pb2.ROUTE_RELAY:
             fresh.outgoing = await attach_sender(
                 self.place, order.epoch, order.relay_address, keys.sender_ticket if keys else b"", order.relay_trust
@@ -236,14 +287,53 @@ class Wiring:
             self._break(current, f"{OUTBOX_MAX} batches wait for the next stage")
 
     async def _send_all(self, epoch: _Epoch, outgoing: Outgoing) -> None:
+        """Send what comes, and a beat first, before what takes its time on a slow line, and when nothing comes.
+
+        A beat is made when it leaves: while the way is full none is, so none is late news.
+        """
         try:
+            await self._send_beat(epoch, outgoing)
             while True:
-                await outgoing.send(await epoch.outbox.take(BUNDLE_MAX, BUNDLE_BYTES_MAX))
+                batches = await self._next_batches(epoch)
+                promise_s = self._pace.promise_s(sum(batch.ByteSize() for batch in batches))
+                if not batches or promise_s > self._pace.interval_s:
+                    await self._send_beat(epoch, outgoing, promise_s)
+                if batches:
+                    await outgoing.send(batches)
         except LinkBroken as error:
             self._break(epoch, error.message, self.place.next_stage)
 
+    async def _next_batches(self, epoch: _Epoch) -> list[ring_pb2.FrameBatch]:
+        """What is to be sent; nothing when nothing came for an interval."""
+        try:
+            async with asyncio.timeout(self._pace.interval_s):
+                return await epoch.outbox.take(BUNDLE_MAX, BUNDLE_BYTES_MAX)
+        except TimeoutError:
+            return []
+
+    async def _send_beat(self, epoch: _Epoch, outgoing: Outgoing, promise_s: float = 0.0) -> None:
+        beat = epoch.beats.next(promise_s or self._pace.interval_s)
+        epoch.round_trips.sent(beat.sequence, self._clock.monotonic_s())
+        await outgoing.send([ring_pb2.FrameBatch(epoch=epoch.order.epoch, beat=beat)])
+
     async def _watch(self, epoch: _Epoch, outgoing: Outgoing) -> None:
-        self._break(epoch, await outgoing.wait_broken(), self.place.next_stage)
+        def take(beat: ring_pb2.Beat) -> None:
+            now_s = self._clock.monotonic_s()
+            epoch.from_next.hear(now_s, beat)
+            epoch.round_trips.answered(beat.sequence, now_s)
+
+        self._break(epoch, await outgoing.wait_broken(take), self.place.next_stage)
+
+    async def _listen(self, epoch: _Epoch) -> None:
+        """Break the epoch when a neighbour that promised signs of life gives none."""
+        neighbours = ((self.place.previous_stage, epoch.from_previous), (self.place.next_stage, epoch.from_next))
+        while not epoch.is_broken:
+            await asyncio.sleep(self._pace.check_s)
+            for stage, hearing in neighbours:
+                silent_s = hearing.silent_too_long_s(self._clock.monotonic_s())
+                if silent_s is not None:
+                    why = "its process, its machine or the way to it is frozen"
+                    self._break(epoch, f"nothing from stage {stage} for {silent_s:.1f} s: {why}", stage)
 
     async def _receive(self, epoch: _Epoch, receiver: LaneEnd) -> None:
         async def take(batch: ring_pb2.FrameBatch) -> None:
