@@ -62,6 +62,7 @@ from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.sweep import sweep_forever
+from swarm_leader.flows.stage_load import StageLoading
 from swarm_leader.flows.tasks import TaskSet
 from swarm_leader.flows.tokens import keep_tokens
 from swarm_leader.flows.wire import Wiring
@@ -133,8 +134,9 @@ class Leader:
         self.loading = Loading(
             self.catalog,
             self.board,
+        stages = StageLoading(self.board, self.registry, self.signals, config)
             self.registry,
-            self.signals,
+            stages,
             self.wiring,
             self.ending,
             self.tasks,

@@ -1,20 +1,21 @@
 """The rules of the placement ledger: which state may follow which, and what an epoch fences. Writes nothing."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from swarm_core.errors import StaleEpoch
 
 from swarm_leader.domain.holding import AdapterUse, measured_runs
 from swarm_leader.domain.planning.plan import NO_CODEC, Plan, PlanRequest
-from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, Transport
+from swarm_leader.domain.records import PlacementRecord, PlacementState, Route, StageRecord, Transport
 
 S = PlacementState
 _FOLLOWS: dict[PlacementState, set[PlacementState]] = {
     S.PLANNED: set(),
     S.LOADING: {S.LOADING, S.WIRING, S.FAILED, S.UNLOADED},
-    S.WIRING: {S.WIRING, S.READY, S.IDLE, S.FAILED, S.UNLOADED},
-    S.READY: {S.READY, S.WIRING, S.IDLE, S.FAILED, S.UNLOADED},
-    S.RECOVERING: {S.RECOVERING, S.WIRING, S.FAILED, S.UNLOADED},
+    S.WIRING: {S.WIRING, S.READY, S.RECOVERING, S.IDLE, S.FAILED, S.UNLOADED},
+    S.READY: {S.READY, S.WIRING, S.RECOVERING, S.IDLE, S.FAILED, S.UNLOADED},
+    S.RECOVERING: {S.RECOVERING, S.WIRING, S.READY, S.IDLE, S.FAILED, S.UNLOADED},
     S.IDLE: {S.UNLOADED},
     S.FAILED: {S.UNLOADED},
     S.UNLOADED: {S.UNLOADED},
@@ -88,6 +89,17 @@ def set_routes(record: PlacementRecord, routes: tuple[Route, ...]) -> PlacementR
     """The record with the way each stage reaches the next."""
     pairs = zip(record.stages, routes, strict=True)
     return replace(record, stages=tuple(replace(stage, route=route) for stage, route in pairs))
+
+
+def recover(record: PlacementRecord, reason: str) -> PlacementRecord:
+    """The record of a ring that is being brought back."""
+    return replace(record, state=PlacementState.RECOVERING, reason=reason)
+
+
+def move(record: PlacementRecord, stages: Mapping[int, StageRecord], reason: str) -> PlacementRecord:
+    """The record with other stages in the place of some, at the next epoch: from now on who held them does not."""
+    changed = tuple(stages.get(stage.stage_index, stage) for stage in record.stages)
+    return replace(recover(record, reason), epoch=record.epoch + 1, stages=changed)
 
 
 def set_loaded(record: PlacementRecord, stage_index: int, loaded: LoadedStage, name: str) -> PlacementRecord:

@@ -9,6 +9,7 @@ from swarm_core.errors import StaleEpoch
 
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.holding import AdapterUse
+from swarm_leader.domain.planning.plan import Forecast
 from swarm_leader.domain.ports import Ledger
 from swarm_leader.domain.records import PlacementRecord, PlacementState
 
@@ -17,7 +18,8 @@ from swarm_leader.domain.records import PlacementRecord, PlacementState
 class StageLive:
     """What is known of one stage beyond its record. done and total: of the step, in its unit; total 0 is unknown.
 
-    kv_tokens_measured: KV positions that fit beside it after its load; None when its fellow does not say.
+    kv_tokens_measured: KV positions that fit beside it after its load; None when its fellow does not say. loaded_epoch:
+    when its LOAD was sent; what is heard of a process of an older epoch is about another one.
     """
 
     step: str = ""
@@ -26,6 +28,7 @@ class StageLive:
     ring_addresses: tuple[str, ...] = ()
     fetched_bytes: int | None = None
     kv_tokens_measured: int | None = None
+    loaded_epoch: int = 0
 
 
 @dataclass
@@ -34,7 +37,8 @@ class Placement:
 
     is_waking: loaded because of a request for an idle model. broken_epoch: newest epoch a stage called broken.
     is_healing: something brings it back, under this placement or the model's next one; requests and replies wait,
-    whatever the state says meanwhile.
+    whatever the state says meanwhile. arriving: fellows that load a stage they do not own yet. forecast: what its plan
+    predicted; nothing after the leader restarted.
     """
 
     record: PlacementRecord
@@ -43,7 +47,9 @@ class Placement:
     is_waking: bool = False
     broken_epoch: int = 0
     is_healing: bool = False
+    arriving: dict[int, str] = field(default_factory=dict)
     probe_lap_ms: float | None = None
+    forecast: Forecast = field(default_factory=Forecast)
 
     @property
     def model_id(self) -> str:
@@ -107,7 +113,7 @@ class Board:
         placement = self.by_id(placement_id)
         if placement is None or not placement.state.holds_memory or stage_index >= len(placement.record.stages):
             return False
-        return placement.record.stages[stage_index].fellow_id == fellow_id
+        return fellow_id in (placement.record.stages[stage_index].fellow_id, placement.arriving.get(stage_index))
 
     def is_current(self, placement: Placement) -> bool:
         """Whether it is its model's newest."""

@@ -37,15 +37,23 @@ class Ending:
         self._unload_timeout_s = unload_timeout_s
 
     async def end(
-        self, placement: Placement, state: PlacementState, why: SwarmError, lost_fellow_id: str = "", fix: str = ""
+        self,
+        placement: Placement,
+        state: PlacementState,
+        why: SwarmError,
+        lost_fellow_id: str = "",
+        fix: str = "",
+        is_final: bool = True,
     ) -> bool:
         """End a placement that holds memory; its work, its replies and its stages end with it.
 
         why: what its replies are told; its message is the recorded reason, with `fix`, what a person can do about it.
-        lost_fellow_id: a fellow that holds its stage no more. Returns False when it was over already. Never raises a
+        lost_fellow_id: a fellow that holds its stage no more. is_final: False when the model comes back by itself, and
+        its replies wait for that. Returns False when it was over already. Never raises a
         SwarmError of a fellow that does not answer: such a fellow is told again when it next says what it holds.
         """
         held = placement.record
+        placement.is_healing = placement.is_healing and not is_final
 
         def change(record: PlacementRecord) -> PlacementRecord:
             return rules.end(record, state, f"{why.message}; {fix}" if fix else why.message, lost_fellow_id)
@@ -60,13 +68,20 @@ class Ending:
             self._board.show(placement, change(placement.record))
         log.info("placement ended", model=placement.model_id, state=state.value, why=why.message)
         task, placement.task = placement.task, None
-        self._replies.fail_placement(held.placement_id, why)
-        self._gates.of(placement.model_id).turn_away(why)
+        if is_final:
+            self.turn_away(placement, why)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.wait({task}, timeout=self._unload_timeout_s)
         await self.release(held, lost_fellow_id)
         return True
+
+    def turn_away(self, placement: Placement, why: SwarmError) -> None:
+        """Nobody waits for it any more: its replies fail, and so does who stands at its gate."""
+        placement.is_healing = False
+        self._replies.fail_placement(placement.record.placement_id, why)
+        self._gates.of(placement.model_id).turn_away(why)
+        self._board.notify(placement.model_id)
 
     async def release(self, record: PlacementRecord, lost_fellow_id: str = "") -> None:
         """Have every fellow that is there end its stage."""

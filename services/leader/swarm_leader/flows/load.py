@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
-from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import (
     Conflict,
@@ -14,34 +13,26 @@ from swarm_core.errors import (
     LinkBroken,
     LoadFailed,
     ModelNotReady,
-    NotEnoughMemory,
-    RemoteError,
     StaleEpoch,
     SwarmError,
 )
-from swarm_core.manifest import WEIGHT_BYTES_MAX
-from swarm_core.quantization import METHODS
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
-from swarm_leader.domain.holding import measured_runs
 from swarm_leader.domain.planning.plan import Plan, PlanRequest
 from swarm_leader.domain.planning.planner import plan
 from swarm_leader.domain.ports import Catalog
-from swarm_leader.domain.records import PlacementState, StageRecord, Transport
+from swarm_leader.domain.records import PlacementRecord, PlacementState
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending
-from swarm_leader.flows.registry import Held, Registry
+from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.room import fleet_facts
-from swarm_leader.flows.signals import Signals
+from swarm_leader.flows.stage_load import StageLoading
 from swarm_leader.flows.tasks import TaskSet, gather_all
 from swarm_leader.flows.wire import Wiring
 from swarm_leader.flows.wishes import ModelWish, find_adapters, resolve_model
-from swarm_leader.flows.words import load_to_proto
 
 log = structlog.get_logger()
-NOTES_MAX = 16  # of one stage
-NOTE_CHARACTERS_MAX = 500
 
 
 class Loading:
@@ -52,7 +43,7 @@ class Loading:
         catalog: Catalog,
         board: Board,
         registry: Registry,
-        signals: Signals,
+        stages: StageLoading,
         wiring: Wiring,
         ending: Ending,
         tasks: TaskSet,
@@ -63,7 +54,7 @@ class Loading:
         self._catalog = catalog
         self._board = board
         self._registry = registry
-        self._signals = signals
+        self._stages = stages
         self._wiring = wiring
         self._ending = ending
         self._tasks = tasks
@@ -128,8 +119,9 @@ class Loading:
             async with self._planning:
                 await asyncio.to_thread(self._catalog.refresh)
                 wish = resolve_model(self._catalog, model_id, request)
+                planned = self._plan(wish, request)
                 record = rules.begin(
-                    self._plan(wish, request),
+                    planned,
                     model_id,
                     wish.weights_sha256,
                     self._new_id(),
@@ -137,7 +129,8 @@ class Loading:
                     await self._board.next_epoch(model_id),
                 )
                 placement = await self._board.begin(record, f"loading; stages: {len(record.stages)}")
-            placement.is_waking = is_waking
+            placement.is_waking, placement.forecast = is_waking, planned.forecast
+            placement.is_healing = instead_of is not None and instead_of.is_healing
             placement.task = self._tasks.start(self._run(placement), f"load {model_id}")
             return placement
 
@@ -147,10 +140,7 @@ class Loading:
         Adapters that left the catalog meanwhile are left out: the others and the base are not to end with them.
         """
         record = placement.record
-        again = rules.ask_again(record)
-        if again.adapters:  # else who came first is first to go on
-            await asyncio.to_thread(self._catalog.refresh)
-            again = replace(again, adapters=find_adapters(self._catalog, record.model_id, again.adapters))
+        again = await self.ask_again(record)
         same = replace(again, fellow_ids=tuple(stage.fellow_id for stage in record.stages))
         try:
             return await self.load(record.model_id, same, is_waking=True, instead_of=placement)
@@ -160,6 +150,14 @@ class Loading:
                 return current or placement  # somebody else loads it already, or unloaded it
             log.info("an idle model moves", model=record.model_id, why=error.message)
             return await self.load(record.model_id, again, is_waking=True, instead_of=placement)
+
+    async def ask_again(self, record: PlacementRecord) -> PlanRequest:
+        """The request that gives a placement once more, on fellows of the planner's choice, without lost adapters."""
+        again = rules.ask_again(record)
+        if again.adapters:  # else who came first is first to go on
+            await asyncio.to_thread(self._catalog.refresh)
+            again = replace(again, adapters=find_adapters(self._catalog, record.model_id, again.adapters))
+        return again
 
     async def unload(self, model_id: str) -> Placement | None:
         """End serving a model and give its memory back; None when it was never loaded.
@@ -187,17 +185,21 @@ class Loading:
     async def _run(self, placement: Placement) -> None:
         """The load itself, from the first signal to ready or failed."""
         try:
-            await gather_all(self._load_stage(placement, stage) for stage in placement.record.stages)
-            await self._fit_kv(placement)
+            await gather_all(self._stages.load(placement, stage) for stage in placement.record.stages)
+            await self._stages.fit_kv(placement)
             await self._wiring.wire(placement, placement.record.epoch)
             await self.be_ready(placement)
         except StaleEpoch:
             return  # ended meanwhile; whoever ended it gave the memory back
         except SwarmError as error:
-            await self._ending.end(placement, PlacementState.FAILED, error)
+            await self._fail(placement, error)
         except Exception as error:
             log.error("load failed", model=placement.model_id, exc_info=error)
-            await self._ending.end(placement, PlacementState.FAILED, LoadFailed("internal error; see the leader's log"))
+            await self._fail(placement, LoadFailed("internal error; see the leader's log"))
+
+    async def _fail(self, placement: Placement, error: SwarmError) -> None:
+        """Give the memory back. Whoever waits for a healing goes on waiting: it decides what is tried next."""
+        await self._ending.end(placement, PlacementState.FAILED, error, is_final=not placement.is_healing)
 
     async def be_ready(self, placement: Placement) -> None:
         """A lap went round: the model serves. Raises StaleEpoch, LinkBroken (a link broke at that very moment)."""
@@ -207,78 +209,6 @@ class Loading:
         if placement.broken_epoch >= placement.record.epoch:
             raise LinkBroken("a link broke as soon as the ring was up")
         log.info("model ready", model=placement.model_id, epoch=placement.record.epoch, lap_ms=placement.probe_lap_ms)
-
-    async def _load_stage(self, placement: Placement, stage: StageRecord) -> None:
-        """Have one fellow load its stage. Raises LoadFailed naming both, FellowLost, StaleEpoch."""
-        live = placement.stages[stage.stage_index]
-        fellow = self._registry.get(stage.fellow_id)
-        name = self._registry.name_of(stage.fellow_id)
-        record = placement.record
-        listen = (
-            len(record.stages) > 1
-            and record.transport is not Transport.TUNNEL
-            and fellow is not None
-            and fellow.capabilities.direct_link
-        )
-
-        def show(progress: link_pb2.SignalProgress) -> None:
-            live.step, live.done, live.total = progress.step, progress.done, progress.total
-            self._board.notify(placement.model_id)
-
-        try:
-            link = self._registry.link_of(stage.fellow_id)
-            by_device = fellow is not None and fellow.capabilities.serve_devices
-            signal = load_to_proto(record, stage, listen, self._config.step_costs, by_device)
-            answer = await self._signals.send(link, signal, self._config.load_timeout_s, show)
-        except FellowLost:
-            raise
-        except SwarmError as error:
-            raise _name_stage(error, stage.stage_index, name) from error
-        live.step, live.done, live.total = "", 0, 0
-        live.ring_addresses = tuple(answer.load.ring_addresses)
-        live.fetched_bytes = answer.load.fetched_bytes
-        loaded = _read_loaded(answer.load)
-        if fellow is not None:
-            held = fellow.stages.setdefault(record.placement_id, Held())
-            held.ring_addresses, held.weight_bytes = live.ring_addresses, loaded.weight_bytes
-            runs = measured_runs(stage.devices, loaded.weight_bytes_by_device)
-            held.device_bytes = {run.device_index: run.weight_bytes for run in runs}
-            if fellow.capabilities.serve_kv_budget or answer.load.kv_tokens_measured:
-                live.kv_tokens_measured = answer.load.kv_tokens_measured
-        await self._board.save(
-            placement,
-            lambda current: rules.set_loaded(current, stage.stage_index, loaded, name),
-            f"stage {stage.stage_index} loaded on {name}",
-        )
-
-    async def _fit_kv(self, placement: Placement) -> None:
-        """Have the ring admit by what its tightest stage measured; the first stage alone would not know.
-
-        Raises NotEnoughMemory, naming the fellow, when not even one whole conversation fits; StaleEpoch.
-        """
-        record = placement.record
-        measured = {
-            stage: tokens
-            for stage in record.stages
-            if (tokens := placement.stages[stage.stage_index].kv_tokens_measured) is not None
-        }
-        if not measured:
-            return
-        tightest = min(measured, key=lambda stage: measured[stage])
-        least, name = measured[tightest], self._registry.name_of(tightest.fellow_id)
-        if least < record.context_tokens:
-            raise NotEnoughMemory(
-                f"fellow {name} has room for {least:,} tokens beside its stage, fewer than the "
-                f"{record.context_tokens:,} tokens of context; ask for a shorter context or free memory on it",
-                fellow=name,
-                measured_tokens=least,
-                context_tokens=record.context_tokens,
-            )
-        if least < record.kv_tokens:
-            words = f"{name} has room for {least:,} tokens of KV beside its stage, {record.kv_tokens:,} were planned"
-            await self._board.save(
-                placement, lambda current: replace(current, kv_tokens=least, notes=(*current.notes, words)), words
-            )
 
     def _name_fellows(self, request: PlanRequest) -> PlanRequest:
         """Names of fellows as ids. Raises FellowNotFound, FellowLost (known, not connected)."""
@@ -291,19 +221,3 @@ class Loading:
                 )
             fellow_ids.append(fellow.fellow_id)
         return replace(request, fellow_ids=tuple(fellow_ids))
-
-
-def _read_loaded(done: link_pb2.LoadDone) -> rules.LoadedStage:
-    """What a fellow reports of a load, bounded."""
-    return rules.LoadedStage(
-        weight_bytes=done.weight_bytes if done.weight_bytes <= WEIGHT_BYTES_MAX else 0,
-        quantization=done.quantization if done.quantization in METHODS else "",
-        notes=tuple(note[:NOTE_CHARACTERS_MAX] for note in done.notes[:NOTES_MAX]),
-        device_weight_bytes=tuple(min(count, WEIGHT_BYTES_MAX) for count in done.device_weight_bytes),
-    )
-
-
-def _name_stage(error: SwarmError, stage_index: int, fellow_name: str) -> SwarmError:
-    """The same reason, with the stage and the fellow it came from."""
-    facts: dict[str, object] = {**error.facts, "stage": stage_index, "fellow": fellow_name}
-    return RemoteError(error.why, f"stage {stage_index} on {fellow_name}: {error.message}", **facts)

@@ -14,7 +14,7 @@ from swarm_leader.domain.planning.routes import drop_unlisted, fall_back, plan_r
 from swarm_leader.domain.records import PlacementState, Route, Transport
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.link_keys import LinkKeys
-from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.flows.registry import Fellow, Held, Registry
 from swarm_leader.flows.room import facts_of
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.tasks import gather_all
@@ -36,6 +36,14 @@ class Attempt:
         return not self.failed and self.lap_error is None
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """What stages keep over an epoch. sessions: they keep theirs. fresh: stages that hold nothing of an older epoch."""
+
+    sessions: bool = False
+    fresh: tuple[int, ...] = ()
+
+
 class Wiring:
     """Wires rings."""
 
@@ -48,8 +56,10 @@ class Wiring:
         self._keys = keys
         self._config = config
 
-    async def wire(self, placement: Placement, epoch: int) -> None:
+    async def wire(self, placement: Placement, epoch: int, keeping: Keeping | None = None) -> None:
         """Wire the ring at `epoch`, and at the next ones while there is a way left to fall back to.
+
+        keeping: of a ring that was wired before; None for one that never was.
 
         Each attempt is recorded before a fellow hears of it. AUTO: direct links that do not come up go by the relay;
         all of them, when they came up and still no lap went round. TUNNEL and P2P have no way to fall back to.
@@ -59,7 +69,7 @@ class Wiring:
         self.check([stage.fellow_id for stage in placement.record.stages])
         routes = self._first_routes(placement)
         while True:
-            attempt = await self._attempt(placement, epoch, routes)
+            attempt = await self._attempt(placement, epoch, routes, keeping)
             if attempt.is_up and placement.broken_epoch < epoch:
                 return
             log.info("ring did not come up", model=placement.model_id, epoch=epoch, failed=attempt.failed)
@@ -95,7 +105,9 @@ class Wiring:
             raise FellowLost(f"a fellow of {record.model_id} was deleted")
         return fellows
 
-    async def _attempt(self, placement: Placement, epoch: int, routes: Sequence[Route]) -> Attempt:
+    async def _attempt(
+        self, placement: Placement, epoch: int, routes: Sequence[Route], keeping: Keeping | None
+    ) -> Attempt:
         """One epoch: record it, wire all stages at the same time, then send a lap."""
         words = ", ".join(route.value for route in routes)
         await self._board.save(
@@ -107,24 +119,34 @@ class Wiring:
         )
         keys = self._keys.make(placement.record.placement_id, epoch, self._fellows(placement))
         outcomes = await gather_all(
-            self._wire_stage(placement, epoch, index, routes, keys[index]) for index in range(len(routes))
+            self._wire_stage(placement, epoch, index, routes, keys[index], keeping) for index in range(len(routes))
         )
         failed = {index: failure for index, failure in enumerate(outcomes) if failure}
         if failed:
             return Attempt(failed)
         try:
-            probe = link_pb2.Signal(probe=link_pb2.ProbeSignal(placement_id=placement.record.placement_id))
-            first = self._registry.link_of(placement.record.stages[0].fellow_id)
-            lap = await self._signals.send(first, probe, self._config.probe_timeout_s)
+            await self.probe(placement, self._config.probe_timeout_s)
         except FellowLost:
             raise
         except SwarmError as error:
             return Attempt({}, error)
-        placement.probe_lap_ms = lap.probe.lap_ms
         return Attempt({})
 
+    async def probe(self, placement: Placement, timeout_s: float) -> None:
+        """Send one position round the ring as it is wired. Raises RemoteError, DeadlinePassed, FellowLost."""
+        probe = link_pb2.Signal(probe=link_pb2.ProbeSignal(placement_id=placement.record.placement_id))
+        first = self._registry.link_of(placement.record.stages[0].fellow_id)
+        lap = await self._signals.send(first, probe, timeout_s)
+        placement.probe_lap_ms = lap.probe.lap_ms
+
     async def _wire_stage(
-        self, placement: Placement, epoch: int, index: int, routes: Sequence[Route], keys: RingKeys | None
+        self,
+        placement: Placement,
+        epoch: int,
+        index: int,
+        routes: Sequence[Route],
+        keys: RingKeys | None,
+        keeping: Keeping | None,
     ) -> str:
         """Wire one stage. Returns why its link to the next one is not up; "" when it is. Raises FellowLost."""
         record = placement.record
@@ -139,6 +161,9 @@ class Wiring:
             relay_address=self._config.relay_address,
             kv_tokens=record.kv_tokens,
             keys=keys,
+            keep_sessions=keeping is not None and keeping.sessions,
+            fresh_stages=keeping.fresh if keeping is not None else (),
+            stage_index=index if keeping is not None else None,
         )
         link = self._registry.link_of(record.stages[index].fellow_id)
         try:
@@ -147,9 +172,17 @@ class Wiring:
             raise
         except SwarmError as error:
             return error.message
+        self._take_cover(record.stages[index].fellow_id, record.placement_id, index)
         if answer.wire.connected:
             return ""
         return answer.wire.failure or "no reason given"
+
+    def _take_cover(self, fellow_id: str, placement_id: str, index: int) -> None:
+        """A fellow that took a WIRE holds the stage: what was a cover of it is one no more."""
+        fellow = self._registry.get(fellow_id)
+        cover = fellow.covers.pop((placement_id, index), None) if fellow is not None else None
+        if fellow is not None and cover is not None and placement_id not in fellow.stages:
+            fellow.stages[placement_id] = Held(cover.ring_addresses, cover.weight_bytes)
 
     def _say_failed(self, placement: Placement, routes: Sequence[Route], attempt: Attempt) -> SwarmError:
         """The refusal, with both ends of every link that did not come up."""
