@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from silentswarm.leader.v1 import serving_pb2
 
 from swarm_cli.serving_view import adapters_line, held_text, notes_lines, route_text
+from swarm_cli.speed_view import predicted_text
 from swarm_cli.terminal import bytes_text, shown, table_of
 
 
@@ -22,7 +23,7 @@ def plan_view(plan: serving_pb2.ModelStatus) -> RenderableType:
     if count > 1:
         parts.append(f"  links: {'; '.join(_links(plan.stages))}")
     parts += adapters_line(plan)
-    parts.append(f"  predicted: {_speed(plan)}")
+    parts.append(f"  predicted: {predicted_text(plan)}")
     return Group(*parts, *notes_lines(plan))
 
 
@@ -50,15 +51,3 @@ def _links(stages: Iterable[serving_pb2.StagePlacement]) -> Iterator[str]:
     for stage, after in zip(ring, (*ring[1:], ring[0]), strict=True):
         words = f"{stage.stage_index} to {after.stage_index} {route_text(stage.route)}"
         yield f"{words}, {shown(stage.codec_out)}" if stage.codec_out else words
-
-
-def _speed(plan: serving_pb2.ModelStatus) -> str:
-    """Tokens per second of one reply, with each stage's part; unknown says so."""
-    if not plan.HasField("predicted_tokens_per_s"):
-        return "unknown: not every device has measured how fast it reads its memory"
-    each = [
-        f"stage {stage.stage_index} {stage.predicted_ms:.1f} ms"
-        for stage in plan.stages
-        if stage.HasField("predicted_ms")
-    ]
-    return f"{plan.predicted_tokens_per_s:.1f} tokens/s of one reply" + (f" ({', '.join(each)})" if each else "")

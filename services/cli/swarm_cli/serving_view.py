@@ -7,6 +7,7 @@ from silentswarm.core.v1 import stage_pb2
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.quantization import NONE
 
+from swarm_cli.speed_view import speed_lines
 from swarm_cli.terminal import bytes_text, shown, table_of
 
 ENDED = (
@@ -47,7 +48,7 @@ def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
         parts.append(f"  reason: {shown(status.reason)}")
     if status.stages:
         parts.append(stages_table(status.stages))
-        parts += kv_lines(status.stages)
+        parts += [*kv_lines(status.stages), *speed_lines(status)]
     return Group(*parts, *adapters_line(status), *notes_lines(status))
 
 

@@ -95,6 +95,37 @@ def test_a_plan_in_a_pipe_is_one_line_for_each_fact_and_no_escape_codes():
     ]
 
 
+def test_links_and_the_first_token_are_part_of_a_prediction():
+    plan = make_plan(predicted_first_token_ms=2345.0)
+    for stage in plan.stages:
+        stage.predicted_link_ms = 20.5
+
+    assert (
+        "  predicted: 41.2 tokens/s of one reply (stage 0 8.0 ms, stage 1 16.2 ms, links 41.0 ms), first token of 512 "
+        "after 2.3 s"
+    ) in draw(plan_view(plan), 200)
+
+
+def test_a_served_model_shows_what_was_predicted_beside_what_was_measured():
+    served = make_plan(state=serving_pb2.PLACEMENT_STATE_READY, measured_tokens_per_s=36.9, measured_link_ms=2.4)
+    for stage, measured_ms in zip(served.stages, (9.0, 15.25), strict=True):
+        stage.measured_ms, stage.predicted_link_ms = measured_ms, 1.03
+
+    lines = draw(served_view(served), 200)
+
+    assert "  speed of one reply: predicted 41.2 tokens/s, measured 36.9" in lines
+    assert "  ms of a token, predicted/measured: stage 0 8.0/9.0, stage 1 16.2/15.2, links 2.1/2.4" in lines
+
+
+def test_before_a_reply_a_served_model_shows_its_prediction_alone_and_one_without_speeds_nothing():
+    predicted = make_plan(state=serving_pb2.PLACEMENT_STATE_READY)
+    unknown = make_plan(state=serving_pb2.PLACEMENT_STATE_READY)
+    unknown.ClearField("predicted_tokens_per_s")
+
+    assert "  speed of one reply: predicted 41.2 tokens/s, not measured yet" in draw(served_view(predicted), 200)
+    assert not [line for line in draw(served_view(unknown), 200) if "speed" in line]
+
+
 def test_full_precision_is_said_in_words():
     assert "not quantized, computed in F16" in draw(plan_view(make_plan(quantization="none")), 200)[0]
 

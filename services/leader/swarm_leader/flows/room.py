@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from silentswarm.core.v1 import hardware_pb2
 
@@ -17,7 +18,13 @@ _ON_THE_WAY = (PlacementState.LOADING, PlacementState.WIRING)
 def fleet_facts(registry: Registry, board: Board, model_id: str) -> list[FellowFacts]:
     """Every connected fellow, by name. model_id: what is to be placed, which makes no room for itself."""
     connected = [fellow for fellow in registry.all() if registry.is_connected(fellow.fellow_id)]
-    return [facts_of(fellow, board.holding(fellow.fellow_id), model_id) for fellow in connected]
+    return [
+        replace(
+            facts_of(fellow, board.holding(fellow.fellow_id), model_id),
+            link_times=registry.link_times.of(fellow.fellow_id),
+        )
+        for fellow in connected
+    ]
 
 
 def facts_of(fellow: Fellow, placements: Sequence[Placement] = (), model_id: str = "") -> FellowFacts:
@@ -46,10 +53,15 @@ def facts_of(fellow: Fellow, placements: Sequence[Placement] = (), model_id: str
                 kind=device.kind,
                 free_bytes=_room_bytes(fellow, device, placements, arriving_ids),
                 compute_dtype=device.compute_dtype,
-                read_bytes_per_s=_speed(device),
+                read_bytes_per_s=_measured(device, "read_bytes_per_s"),
+                float32_flops=_measured(device, "float32_flops"),
+                float16_flops=_measured(device, "float16_flops"),
             )
             for device in devices
         ),
+        leader_round_trip_ms=_measured(fellow.hardware, "leader_round_trip_ms"),
+        leader_down_bytes_per_s=_measured(fellow.hardware, "leader_down_bytes_per_s"),
+        leader_up_bytes_per_s=_measured(fellow.hardware, "leader_up_bytes_per_s"),
     )
 
 
@@ -59,10 +71,10 @@ def _compute_dtype(devices: Sequence[hardware_pb2.Device]) -> str:
     return next((dtype for dtype in ("F32", "F16") if dtype in computed), computed[0] if computed else "")
 
 
-def _speed(device: hardware_pb2.Device) -> float | None:
-    """Bytes a second that a device reads; None when it was not measured, or says what cannot be."""
-    speed = device.read_bytes_per_s
-    return speed if device.HasField("read_bytes_per_s") and 0 < speed < math.inf else None
+def _measured(told: hardware_pb2.Device | hardware_pb2.Hardware, figure: str) -> float | None:
+    """A measured figure; None when it was not measured, or says what cannot be."""
+    amount: float = getattr(told, figure)
+    return amount if told.HasField(figure) and 0 < amount < math.inf else None
 
 
 def _compute_capability(device: hardware_pb2.Device) -> tuple[int, int] | None:

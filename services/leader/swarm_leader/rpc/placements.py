@@ -10,8 +10,10 @@ from swarm_leader.domain.planning.plan import NO_CODEC, Plan, PlanRequest
 from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Placement
 from swarm_leader.flows.gate import Gates
+from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.words import route_to_proto, run_to_proto
+from swarm_leader.rpc.speeds import write_forecast, write_measured, write_measured_links
 
 ADAPTERS_MAX = 64  # of one load; more than any stage holds
 CONTEXT_TOKENS_MIN = 64  # a chat template and one short question
@@ -65,13 +67,14 @@ def plan_request_from_proto(request: serving_pb2.LoadModelRequest, usual: Transp
 class StatusWriter:
     """Writes statuses with names and live figures."""
 
-    def __init__(self, registry: Registry, gates: Gates) -> None:
+    def __init__(self, registry: Registry, gates: Gates, measuring: Measuring) -> None:
         self._registry = registry
         self._gates = gates
+        self._measuring = measuring
 
     def of_plan(self, model_id: str, plan: Plan) -> serving_pb2.ModelStatus:
         """A plan that nothing was done with."""
-        return serving_pb2.ModelStatus(
+        status = serving_pb2.ModelStatus(
             model_id=model_id,
             state=serving_pb2.PLACEMENT_STATE_PLANNED,
             stages=[self._stage(stage) for stage in plan.stages],
@@ -85,6 +88,8 @@ class StatusWriter:
             predicted_tokens_per_s=plan.predicted_tokens_per_s,
             dtype=plan.dtype,
         )
+        write_forecast(status, plan.forecast)
+        return status
 
     def of_model(self, model_id: str, placement: Placement | None) -> serving_pb2.ModelStatus:
         """Where a model stands; UNSPECIFIED (not loaded) when it never was."""
@@ -92,7 +97,7 @@ class StatusWriter:
             return serving_pb2.ModelStatus(model_id=model_id)
         record = placement.record
         gate = self._gates.of(placement.model_id)
-        return serving_pb2.ModelStatus(
+        status = serving_pb2.ModelStatus(
             model_id=model_id,
             state=_STATES[record.state],
             reason=record.reason,
@@ -112,6 +117,11 @@ class StatusWriter:
             predicted_tokens_per_s=record.predicted_tokens_per_s,
             dtype=record.dtype,
         )
+        write_forecast(status, placement.forecast)
+        if record.state.holds_memory:
+            write_measured(status, self._measuring.figures(placement.model_id))
+            write_measured_links(status.stages)
+        return status
 
     def _stage(self, stage: StageRecord) -> serving_pb2.StagePlacement:
         return serving_pb2.StagePlacement(
