@@ -56,13 +56,14 @@ from swarm_leader.flows.join import Joining
 from swarm_leader.flows.link_keys import LinkKeys
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.measure import Measuring
+from swarm_leader.flows.network import Network
 from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies
 from swarm_leader.flows.signals import Signals
-from swarm_leader.flows.sweep import sweep_forever
 from swarm_leader.flows.stage_load import StageLoading
+from swarm_leader.flows.sweep import sweep_forever
 from swarm_leader.flows.tasks import TaskSet
 from swarm_leader.flows.tokens import keep_tokens
 from swarm_leader.flows.wire import Wiring
@@ -131,10 +132,10 @@ class Leader:
         self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
         keys = LinkKeys(tickets, os.urandom, config.has_tls, self.is_enforced)
         self.wiring = Wiring(self.board, self.registry, self.signals, keys, config)
+        stages = StageLoading(self.board, self.registry, self.signals, config)
         self.loading = Loading(
             self.catalog,
             self.board,
-        stages = StageLoading(self.board, self.registry, self.signals, config)
             self.registry,
             stages,
             self.wiring,
@@ -189,11 +190,12 @@ class Leader:
             self.measuring,
             config,
         )
-        writer = StatusWriter(self.registry, self.gates)
+        writer = StatusWriter(self.registry, self.gates, self.measuring)
         roots = read_import_roots(config.import_roots)
         importer = Importer(config.models_root, is_loaded=self._is_loaded, roots=roots)
+        beats, network = (config.heartbeat_s, config.lease_s), Network(self.registry, self.board)
         fellow_link = FellowLinkServicer(
-            self.joining, self.registry, self.signals, self.faults, self.identity, config.heartbeat_s, config.lease_s
+            self.joining, self.registry, self.signals, self.faults, self.identity, *beats, network
         )
         serving = ServingServicer(
             self.loading,

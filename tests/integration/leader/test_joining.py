@@ -7,6 +7,7 @@ import pytest
 from silentswarm.fellow.v1 import fellow_link_pb2, fellow_link_pb2_grpc
 from silentswarm.leader.v1 import fleet_pb2
 from swarm_core.errors import FellowLost, Reason
+from swarm_leader.flows.network import Network
 from swarm_leader.rpc.fellow_link import FellowLinkServicer
 from swarm_rpc.channel import dial
 from swarm_rpc.errors import error_of
@@ -199,8 +200,9 @@ async def test_a_heartbeat_read_after_the_link_ended_grants_no_lease(tmp_path):
 
     async with running_leader(tmp_path) as rig:
         leader = rig.leader
+        network = Network(leader.registry, leader.board)
         servicer = FellowLinkServicer(
-            leader.joining, leader.registry, leader.signals, leader.faults, leader.identity, 5.0, 15.0
+            leader.joining, leader.registry, leader.signals, leader.faults, leader.identity, 5.0, 15.0, network
         )
         answers = servicer.Connect(requests(), Call())
         await anext(answers)

@@ -212,4 +212,6 @@ def _lasting(hardware: hardware_pb2.Hardware) -> bytes:
     lasting.CopyFrom(hardware)
     for device in lasting.devices:
         device.ClearField("memory_free_bytes")
+    for figure in ("leader_round_trip_ms", "leader_down_bytes_per_s", "leader_up_bytes_per_s"):
+        lasting.ClearField(figure)
     return lasting.SerializeToString(deterministic=True)

@@ -13,6 +13,7 @@ from swarm_leader.domain.capabilities import Capabilities
 from swarm_leader.domain.leases import FellowState, Leases
 from swarm_leader.domain.ports import FellowStore
 from swarm_leader.domain.records import FellowRecord
+from swarm_leader.flows.link_times import LinkTimes
 from swarm_leader.flows.signals import ControlLink
 
 MISSES_MAX = 2  # a heartbeat may have been written just before its stage was reported loaded; two in a row were not
@@ -127,6 +128,7 @@ class Registry:
 
     def __init__(self, store: FellowStore, leases: Leases, clock: Clock) -> None:
         self.leases = leases
+        self.link_times = LinkTimes()
         self._store = store
         self._clock = clock
         self._fellows: dict[str, Fellow] = {}
@@ -156,6 +158,7 @@ class Registry:
         """A fellow was deleted."""
         self._forget_credential(fellow_id)
         self._fellows.pop(fellow_id, None)
+        self.link_times.forget(fellow_id)
         self.leases.forget(fellow_id)
 
     def get(self, fellow_id: str) -> Fellow | None:

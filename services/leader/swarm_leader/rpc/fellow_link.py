@@ -10,6 +10,7 @@ from swarm_core.errors import BadRequest, FellowLost, Overloaded
 
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.join import Joined, Joining, Registration
+from swarm_leader.flows.network import Network
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.signals import Signals
 from swarm_leader.rpc.access import current_caller
@@ -33,11 +34,13 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         identity: LeaderIdentity,
         heartbeat_s: float,
         lease_s: float,
+        network: Network,
     ) -> None:
         self._joining = joining
         self._registry = registry
         self._signals = signals
         self._faults = faults
+        self._network = network
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._lease_s = lease_s
@@ -105,6 +108,7 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         if body == "heartbeat":
             statuses = list(request.heartbeat.stages)[:STAGES_MAX]
             missing = self._registry.take_heartbeat(fellow, list(request.heartbeat.devices), statuses)
+            self._network.take_heartbeat(fellow, request.heartbeat)
             self._faults.take_missing(fellow, missing)
             self._faults.take_statuses(fellow, statuses)
         elif body == "result":
