@@ -1,9 +1,9 @@
 """Numbers every channel and server agrees on."""
 
-# A half-open link is noticed after at most both together, which is less than a lease (15 s): a fellow that redials
-# then is never lost. A home router forgets an idle mapping after minutes; both ends ping well before.
-KEEPALIVE_MS = 8_000
-KEEPALIVE_TIMEOUT_MS = 6_000
+# A half-open link is noticed after at most both together, which is less than a lease (9 s). An answer may be late by
+# what queues on a full home line, hence the longer half. A home router forgets an idle mapping after minutes.
+KEEPALIVE_MS = 3_500
+KEEPALIVE_TIMEOUT_MS = 4_500
 MESSAGE_BYTES_MAX = 4 * 2**20  # control messages; bulk data is chunked below it
 FRAME_BYTES_MAX = 64 * 2**20  # a 1,024-token prompt piece of an 8,192-wide float32 model is 32 MiB
 

@@ -1,4 +1,4 @@
-"""A peer that stands still without closing its connection is noticed within a lease."""
+"""A peer that stands still without closing its connection is noticed within a lease, and an idle one is left alone."""
 
 import asyncio
 import os
@@ -7,10 +7,12 @@ import sys
 
 import grpc
 import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from swarm_rpc.channel import dial
-from swarm_rpc.limits import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from swarm_rpc.limits import CHANNEL_OPTIONS, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from swarm_rpc.server import listen, make_server
 
-LEASE_S = 15.0
+LEASE_S = 9.0
 SERVER = """
 import asyncio, sys, grpc
 from swarm_rpc.server import listen, make_server
@@ -36,8 +38,6 @@ def test_both_halves_of_the_notice_fit_into_a_lease():
 @pytest.mark.timeout(60)
 async def test_a_frozen_peer_ends_an_open_stream_within_a_lease():
     """gRPC's own ping timeout of 60 s once overruled ours."""
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -56,3 +56,28 @@ async def test_a_frozen_peer_ends_an_open_stream_within_a_lease():
         await process.wait()
 
     assert noticed_s < LEASE_S + 5  # the machine may be busy; without the fix it is more than 60
+
+
+@pytest.mark.timeout(60)
+async def test_a_link_that_only_pings_is_never_told_that_it_pings_too_much():
+    """Once a second, where the server thinks 5 s right: with strikes counted, the fourth ping would end the link.
+
+    A home's relay link idles for hours, and newer peers may ping more often than an older leader knows.
+    """
+    a_ping_ms, pings = 1_000, 7
+    server = make_server()
+    health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+    port = listen(server, "127.0.0.1:0")
+    await server.start()
+    options = {**dict(CHANNEL_OPTIONS), "grpc.keepalive_time_ms": a_ping_ms}
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=tuple(options.items())) as channel:
+            watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            await watching.read()
+            idle = asyncio.ensure_future(watching.read())
+            done, _ = await asyncio.wait({idle}, timeout=pings * a_ping_ms / 1000)
+
+            assert not done, idle.result()
+            idle.cancel()
+    finally:
+        await server.stop(0)
