@@ -88,6 +88,7 @@ from swarm_leader.rpc.transfer import TransferServicer
 from swarm_leader.rpc.trust import TrustServicer
 from swarm_leader.store import Store, open_store
 from swarm_leader.store.admin_file import DiskAdminFile
+from swarm_leader.telemetry.watching import Watching
 from swarm_leader.trust.identity import LeaderIdentity, names_of_host
 
 log = structlog.get_logger()
@@ -96,7 +97,7 @@ RELAY_SERVICE = "silentswarm.relay.v1.Relay"
 LEADER_SERVICES = (
     *(
         f"silentswarm.leader.v1.{name}"
-        for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens", "Trust")
+        for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens", "Trust", "Telemetry")
     ),
     *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer")),
     RELAY_SERVICE,
@@ -127,7 +128,8 @@ class Leader:
         tickets = Tickets(config.relay_secret.encode() or os.urandom(32))
         self.relay = make_relay(config, tickets, is_open=lambda: not self.is_enforced())
         self.metrics = make_registry(self._read_state)
-        self.measuring = Measuring(ReplyMetrics(self.metrics), clock)
+        self.watching = Watching(self.registry, self.board, store.metrics, clock, config.heartbeat_s)
+        self.measuring = Measuring(ReplyMetrics(self.metrics), clock, self.watching.telemetry.take_reply)
         self.health = Health(store.ledger, config.data_dir, config.min_free_disk_gb, clock)
         self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
         keys = LinkKeys(tickets, os.urandom, config.has_tls, self.is_enforced)
@@ -193,9 +195,10 @@ class Leader:
         writer = StatusWriter(self.registry, self.gates, self.measuring)
         roots = read_import_roots(config.import_roots)
         importer = Importer(config.models_root, is_loaded=self._is_loaded, roots=roots)
+        telemetry = self.watching.telemetry
         beats, network = (config.heartbeat_s, config.lease_s), Network(self.registry, self.board)
         fellow_link = FellowLinkServicer(
-            self.joining, self.registry, self.signals, self.faults, self.identity, *beats, network
+            self.joining, self.registry, self.signals, self.faults, self.identity, *beats, telemetry, network
         )
         serving = ServingServicer(
             self.loading,
@@ -214,7 +217,8 @@ class Leader:
         models_pb2_grpc.add_ModelsServicer_to_server(models, server)
         serving_pb2_grpc.add_ServingServicer_to_server(serving, server)
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating, doors), server)
-        fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock), server)
+        fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock, telemetry), server)
+        self.watching.add_to(server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
         trust_pb2_grpc.add_TrustServicer_to_server(TrustServicer(self.identity), server)
         tokens_pb2_grpc.add_TokensServicer_to_server(TokensServicer(doors.tokens, doors.join_tokens), server)
@@ -231,6 +235,7 @@ class Leader:
         """The server answers now: judge leases, take work."""
         self.tasks.start(sweep_forever(self.registry, self.faults), "sweep")
         self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
+        self.tasks.start(self.watching.run(), "watch over machines")
         self.health.phase = "serving"
 
     async def drain(self, grace_s: float) -> None:

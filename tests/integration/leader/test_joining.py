@@ -200,9 +200,10 @@ async def test_a_heartbeat_read_after_the_link_ended_grants_no_lease(tmp_path):
 
     async with running_leader(tmp_path) as rig:
         leader = rig.leader
-        network = Network(leader.registry, leader.board)
+        telemetry, network = leader.watching.telemetry, Network(leader.registry, leader.board)
+        beats = (5.0, 15.0)
         servicer = FellowLinkServicer(
-            leader.joining, leader.registry, leader.signals, leader.faults, leader.identity, 5.0, 15.0, network
+            leader.joining, leader.registry, leader.signals, leader.faults, leader.identity, *beats, telemetry, network
         )
         answers = servicer.Connect(requests(), Call())
         await anext(answers)

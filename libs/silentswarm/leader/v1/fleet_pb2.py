@@ -27,9 +27,10 @@ from silentswarm.core.v1 import access_pb2 as silentswarm_dot_core_dot_v1_dot_ac
 from silentswarm.core.v1 import capabilities_pb2 as silentswarm_dot_core_dot_v1_dot_capabilities__pb2
 from silentswarm.core.v1 import hardware_pb2 as silentswarm_dot_core_dot_v1_dot_hardware__pb2
 from silentswarm.core.v1 import stage_pb2 as silentswarm_dot_core_dot_v1_dot_stage__pb2
+from silentswarm.leader.v1 import telemetry_pb2 as silentswarm_dot_leader_dot_v1_dot_telemetry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!silentswarm/leader/v1/fleet.proto\x12\x15silentswarm.leader.v1\x1a\x1cgoogle/api/annotations.proto\x1a silentswarm/core/v1/access.proto\x1a&silentswarm/core/v1/capabilities.proto\x1a\"silentswarm/core/v1/hardware.proto\x1a\x1fsilentswarm/core/v1/stage.proto\"\x14\n\x12ListFellowsRequest\"E\n\x13ListFellowsResponse\x12.\n\x07\x66\x65llows\x18\x01 \x03(\x0b\x32\x1d.silentswarm.leader.v1.Fellow\"\xa9\x02\n\x06\x46\x65llow\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12/\n\x08hardware\x18\x04 \x01(\x0b\x32\x1d.silentswarm.core.v1.Hardware\x12\x37\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32!.silentswarm.core.v1.Capabilities\x12\x30\n\x06stages\x18\x06 \x03(\x0b\x32 .silentswarm.core.v1.StageStatus\x12\x1c\n\x0fheartbeat_age_s\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x10\n\x08joined_s\x18\t \x01(\x03\x42\x12\n\x10_heartbeat_age_s\"\x14\n\x12ListDevicesRequest\"K\n\x13ListDevicesResponse\x12\x34\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32#.silentswarm.leader.v1.FellowDevice\"c\n\x0c\x46\x65llowDevice\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x13\n\x0b\x66\x65llow_name\x18\x02 \x01(\t\x12+\n\x06\x64\x65vice\x18\x03 \x01(\x0b\x32\x1b.silentswarm.core.v1.Device\"(\n\x13\x44\x65leteFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteFellowResponse\"&\n\x11PingFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"+\n\x12PingFellowResponse\x12\x15\n\rround_trip_ms\x18\x01 \x01(\x01\")\n\x14ReleaseFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x17\n\x15ReleaseFellowResponse\"\'\n\x12PurgeFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x15\n\x13PurgeFellowResponse\"(\n\x13UpdateFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x16\n\x14UpdateFellowResponse2\x9a\x08\n\x05\x46leet\x12\x9a\x01\n\x0bListFellows\x12).silentswarm.leader.v1.ListFellowsRequest\x1a*.silentswarm.leader.v1.ListFellowsResponse\"4\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02*\x12\x0f/api/v1/workersZ\x17\x12\x15/api/v1/cluster/nodes\x12\x89\x01\n\x0bListDevices\x12).silentswarm.leader.v1.ListDevicesRequest\x1a*.silentswarm.leader.v1.ListDevicesResponse\"#\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/cluster/devices\x12\x90\x01\n\x0c\x44\x65leteFellow\x12*.silentswarm.leader.v1.DeleteFellowRequest\x1a+.silentswarm.leader.v1.DeleteFellowResponse\"\'\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1d*\x1b/api/v1/workers/{fellow_id}\x12\x8f\x01\n\nPingFellow\x12(.silentswarm.leader.v1.PingFellowRequest\x1a).silentswarm.leader.v1.PingFellowResponse\",\xa8\xbb\x18\x03\x82\xd3\xe4\x93\x02\"\" /api/v1/workers/{fellow_id}/ping\x12\x92\x01\n\rReleaseFellow\x12+.silentswarm.leader.v1.ReleaseFellowRequest\x1a,.silentswarm.leader.v1.ReleaseFellowResponse\"&\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1c\"\x17/api/v1/workers/release:\x01*\x12\x93\x01\n\x0bPurgeFellow\x12).silentswarm.leader.v1.PurgeFellowRequest\x1a*.silentswarm.leader.v1.PurgeFellowResponse\"-\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02#\"!/api/v1/workers/{fellow_id}/purge\x12\x97\x01\n\x0cUpdateFellow\x12*.silentswarm.leader.v1.UpdateFellowRequest\x1a+.silentswarm.leader.v1.UpdateFellowResponse\".\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02$\"\"/api/v1/workers/{fellow_id}/updateb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!silentswarm/leader/v1/fleet.proto\x12\x15silentswarm.leader.v1\x1a\x1cgoogle/api/annotations.proto\x1a silentswarm/core/v1/access.proto\x1a&silentswarm/core/v1/capabilities.proto\x1a\"silentswarm/core/v1/hardware.proto\x1a\x1fsilentswarm/core/v1/stage.proto\x1a%silentswarm/leader/v1/telemetry.proto\"\"\n\x12ListFellowsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"E\n\x13ListFellowsResponse\x12.\n\x07\x66\x65llows\x18\x01 \x03(\x0b\x32\x1d.silentswarm.leader.v1.Fellow\"\x90\x03\n\x06\x46\x65llow\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12/\n\x08hardware\x18\x04 \x01(\x0b\x32\x1d.silentswarm.core.v1.Hardware\x12\x37\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32!.silentswarm.core.v1.Capabilities\x12\x30\n\x06stages\x18\x06 \x03(\x0b\x32 .silentswarm.core.v1.StageStatus\x12\x1c\n\x0fheartbeat_age_s\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x10\n\x08joined_s\x18\t \x01(\x03\x12\x0c\n\x04pool\x18\n \x01(\t\x12+\n\x05grade\x18\x0b \x01(\x0b\x32\x1c.silentswarm.leader.v1.Grade\x12\x19\n\x0c\x61vailability\x18\x0c \x01(\x01H\x01\x88\x01\x01\x42\x12\n\x10_heartbeat_age_sB\x0f\n\r_availability\"\"\n\x12ListDevicesRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"K\n\x13ListDevicesResponse\x12\x34\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32#.silentswarm.leader.v1.FellowDevice\"c\n\x0c\x46\x65llowDevice\x12\x11\n\tfellow_id\x18\x01 \x01(\t\x12\x13\n\x0b\x66\x65llow_name\x18\x02 \x01(\t\x12+\n\x06\x64\x65vice\x18\x03 \x01(\x0b\x32\x1b.silentswarm.core.v1.Device\"(\n\x13\x44\x65leteFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteFellowResponse\"&\n\x11PingFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"+\n\x12PingFellowResponse\x12\x15\n\rround_trip_ms\x18\x01 \x01(\x01\")\n\x14ReleaseFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x17\n\x15ReleaseFellowResponse\"\'\n\x12PurgeFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x15\n\x13PurgeFellowResponse\"(\n\x13UpdateFellowRequest\x12\x11\n\tfellow_id\x18\x01 \x01(\t\"\x16\n\x14UpdateFellowResponse2\x9a\x08\n\x05\x46leet\x12\x9a\x01\n\x0bListFellows\x12).silentswarm.leader.v1.ListFellowsRequest\x1a*.silentswarm.leader.v1.ListFellowsResponse\"4\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02*\x12\x0f/api/v1/workersZ\x17\x12\x15/api/v1/cluster/nodes\x12\x89\x01\n\x0bListDevices\x12).silentswarm.leader.v1.ListDevicesRequest\x1a*.silentswarm.leader.v1.ListDevicesResponse\"#\xa8\xbb\x18\x02\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/cluster/devices\x12\x90\x01\n\x0c\x44\x65leteFellow\x12*.silentswarm.leader.v1.DeleteFellowRequest\x1a+.silentswarm.leader.v1.DeleteFellowResponse\"\'\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1d*\x1b/api/v1/workers/{fellow_id}\x12\x8f\x01\n\nPingFellow\x12(.silentswarm.leader.v1.PingFellowRequest\x1a).silentswarm.leader.v1.PingFellowResponse\",\xa8\xbb\x18\x03\x82\xd3\xe4\x93\x02\"\" /api/v1/workers/{fellow_id}/ping\x12\x92\x01\n\rReleaseFellow\x12+.silentswarm.leader.v1.ReleaseFellowRequest\x1a,.silentswarm.leader.v1.ReleaseFellowResponse\"&\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02\x1c\"\x17/api/v1/workers/release:\x01*\x12\x93\x01\n\x0bPurgeFellow\x12).silentswarm.leader.v1.PurgeFellowRequest\x1a*.silentswarm.leader.v1.PurgeFellowResponse\"-\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02#\"!/api/v1/workers/{fellow_id}/purge\x12\x97\x01\n\x0cUpdateFellow\x12*.silentswarm.leader.v1.UpdateFellowRequest\x1a+.silentswarm.leader.v1.UpdateFellowResponse\".\xa8\xbb\x18\x04\x82\xd3\xe4\x93\x02$\"\"/api/v1/workers/{fellow_id}/updateb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,38 +51,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FLEET'].methods_by_name['PurgeFellow']._serialized_options = b'\250\273\030\004\202\323\344\223\002#\"!/api/v1/workers/{fellow_id}/purge'
   _globals['_FLEET'].methods_by_name['UpdateFellow']._loaded_options = None
   _globals['_FLEET'].methods_by_name['UpdateFellow']._serialized_options = b'\250\273\030\004\202\323\344\223\002$\"\"/api/v1/workers/{fellow_id}/update'
-  _globals['_LISTFELLOWSREQUEST']._serialized_start=233
-  _globals['_LISTFELLOWSREQUEST']._serialized_end=253
-  _globals['_LISTFELLOWSRESPONSE']._serialized_start=255
-  _globals['_LISTFELLOWSRESPONSE']._serialized_end=324
-  _globals['_FELLOW']._serialized_start=327
-  _globals['_FELLOW']._serialized_end=624
-  _globals['_LISTDEVICESREQUEST']._serialized_start=626
-  _globals['_LISTDEVICESREQUEST']._serialized_end=646
-  _globals['_LISTDEVICESRESPONSE']._serialized_start=648
-  _globals['_LISTDEVICESRESPONSE']._serialized_end=723
-  _globals['_FELLOWDEVICE']._serialized_start=725
-  _globals['_FELLOWDEVICE']._serialized_end=824
-  _globals['_DELETEFELLOWREQUEST']._serialized_start=826
-  _globals['_DELETEFELLOWREQUEST']._serialized_end=866
-  _globals['_DELETEFELLOWRESPONSE']._serialized_start=868
-  _globals['_DELETEFELLOWRESPONSE']._serialized_end=890
-  _globals['_PINGFELLOWREQUEST']._serialized_start=892
-  _globals['_PINGFELLOWREQUEST']._serialized_end=930
-  _globals['_PINGFELLOWRESPONSE']._serialized_start=932
-  _globals['_PINGFELLOWRESPONSE']._serialized_end=975
-  _globals['_RELEASEFELLOWREQUEST']._serialized_start=977
-  _globals['_RELEASEFELLOWREQUEST']._serialized_end=1018
-  _globals['_RELEASEFELLOWRESPONSE']._serialized_start=1020
-  _globals['_RELEASEFELLOWRESPONSE']._serialized_end=1043
-  _globals['_PURGEFELLOWREQUEST']._serialized_start=1045
-  _globals['_PURGEFELLOWREQUEST']._serialized_end=1084
-  _globals['_PURGEFELLOWRESPONSE']._serialized_start=1086
-  _globals['_PURGEFELLOWRESPONSE']._serialized_end=1107
-  _globals['_UPDATEFELLOWREQUEST']._serialized_start=1109
-  _globals['_UPDATEFELLOWREQUEST']._serialized_end=1149
-  _globals['_UPDATEFELLOWRESPONSE']._serialized_start=1151
-  _globals['_UPDATEFELLOWRESPONSE']._serialized_end=1173
-  _globals['_FLEET']._serialized_start=1176
-  _globals['_FLEET']._serialized_end=2226
+  _globals['_LISTFELLOWSREQUEST']._serialized_start=272
+  _globals['_LISTFELLOWSREQUEST']._serialized_end=306
+  _globals['_LISTFELLOWSRESPONSE']._serialized_start=308
+  _globals['_LISTFELLOWSRESPONSE']._serialized_end=377
+  _globals['_FELLOW']._serialized_start=380
+  _globals['_FELLOW']._serialized_end=780
+  _globals['_LISTDEVICESREQUEST']._serialized_start=782
+  _globals['_LISTDEVICESREQUEST']._serialized_end=816
+  _globals['_LISTDEVICESRESPONSE']._serialized_start=818
+  _globals['_LISTDEVICESRESPONSE']._serialized_end=893
+  _globals['_FELLOWDEVICE']._serialized_start=895
+  _globals['_FELLOWDEVICE']._serialized_end=994
+  _globals['_DELETEFELLOWREQUEST']._serialized_start=996
+  _globals['_DELETEFELLOWREQUEST']._serialized_end=1036
+  _globals['_DELETEFELLOWRESPONSE']._serialized_start=1038
+  _globals['_DELETEFELLOWRESPONSE']._serialized_end=1060
+  _globals['_PINGFELLOWREQUEST']._serialized_start=1062
+  _globals['_PINGFELLOWREQUEST']._serialized_end=1100
+  _globals['_PINGFELLOWRESPONSE']._serialized_start=1102
+  _globals['_PINGFELLOWRESPONSE']._serialized_end=1145
+  _globals['_RELEASEFELLOWREQUEST']._serialized_start=1147
+  _globals['_RELEASEFELLOWREQUEST']._serialized_end=1188
+  _globals['_RELEASEFELLOWRESPONSE']._serialized_start=1190
+  _globals['_RELEASEFELLOWRESPONSE']._serialized_end=1213
+  _globals['_PURGEFELLOWREQUEST']._serialized_start=1215
+  _globals['_PURGEFELLOWREQUEST']._serialized_end=1254
+  _globals['_PURGEFELLOWRESPONSE']._serialized_start=1256
+  _globals['_PURGEFELLOWRESPONSE']._serialized_end=1277
+  _globals['_UPDATEFELLOWREQUEST']._serialized_start=1279
+  _globals['_UPDATEFELLOWREQUEST']._serialized_end=1319
+  _globals['_UPDATEFELLOWRESPONSE']._serialized_start=1321
+  _globals['_UPDATEFELLOWRESPONSE']._serialized_end=1343
+  _globals['_FLEET']._serialized_start=1346
+  _globals['_FLEET']._serialized_end=2396
 # @@protoc_insertion_point(module_scope)

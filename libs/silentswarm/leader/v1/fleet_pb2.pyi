@@ -3,6 +3,7 @@ from silentswarm.core.v1 import access_pb2 as _access_pb2
 from silentswarm.core.v1 import capabilities_pb2 as _capabilities_pb2
 from silentswarm.core.v1 import hardware_pb2 as _hardware_pb2
 from silentswarm.core.v1 import stage_pb2 as _stage_pb2
+from silentswarm.leader.v1 import telemetry_pb2 as _telemetry_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -12,8 +13,10 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListFellowsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("pool",)
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    def __init__(self, pool: _Optional[str] = ...) -> None: ...
 
 class ListFellowsResponse(_message.Message):
     __slots__ = ("fellows",)
@@ -22,7 +25,7 @@ class ListFellowsResponse(_message.Message):
     def __init__(self, fellows: _Optional[_Iterable[_Union[Fellow, _Mapping]]] = ...) -> None: ...
 
 class Fellow(_message.Message):
-    __slots__ = ("fellow_id", "name", "state", "hardware", "capabilities", "stages", "heartbeat_age_s", "version", "joined_s")
+    __slots__ = ("fellow_id", "name", "state", "hardware", "capabilities", "stages", "heartbeat_age_s", "version", "joined_s", "pool", "grade", "availability")
     FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +35,9 @@ class Fellow(_message.Message):
     HEARTBEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     JOINED_S_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    GRADE_FIELD_NUMBER: _ClassVar[int]
+    AVAILABILITY_FIELD_NUMBER: _ClassVar[int]
     fellow_id: str
     name: str
     state: str
@@ -41,11 +47,16 @@ class Fellow(_message.Message):
     heartbeat_age_s: float
     version: str
     joined_s: int
-    def __init__(self, fellow_id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., hardware: _Optional[_Union[_hardware_pb2.Hardware, _Mapping]] = ..., capabilities: _Optional[_Union[_capabilities_pb2.Capabilities, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[_stage_pb2.StageStatus, _Mapping]]] = ..., heartbeat_age_s: _Optional[float] = ..., version: _Optional[str] = ..., joined_s: _Optional[int] = ...) -> None: ...
+    pool: str
+    grade: _telemetry_pb2.Grade
+    availability: float
+    def __init__(self, fellow_id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., hardware: _Optional[_Union[_hardware_pb2.Hardware, _Mapping]] = ..., capabilities: _Optional[_Union[_capabilities_pb2.Capabilities, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[_stage_pb2.StageStatus, _Mapping]]] = ..., heartbeat_age_s: _Optional[float] = ..., version: _Optional[str] = ..., joined_s: _Optional[int] = ..., pool: _Optional[str] = ..., grade: _Optional[_Union[_telemetry_pb2.Grade, _Mapping]] = ..., availability: _Optional[float] = ...) -> None: ...
 
 class ListDevicesRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("pool",)
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    def __init__(self, pool: _Optional[str] = ...) -> None: ...
 
 class ListDevicesResponse(_message.Message):
     __slots__ = ("devices",)

@@ -1,10 +1,18 @@
-"""Names of fellows for people: tidy and unique. Pure."""
+"""Names of fellows for people: tidy and unique. Names of pools: as they are, or refused. Pure."""
 
 import re
 from collections.abc import Collection
 
 NAME_MAX = 64
 _UNTIDY = re.compile(r"[^A-Za-z0-9._-]+")
+
+_POOL = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+POOL_FORM = "1 to 63 lower-case letters, digits and dashes, and does not begin with a dash"
+
+
+def is_pool(name: str) -> bool:
+    """Whether a pool may be called so; see POOL_FORM."""
+    return _POOL.fullmatch(name) is not None
 
 
 def tidy_name(wanted: str) -> str:

@@ -13,9 +13,9 @@ from swarm_core.errors import BadRequest, Conflict, SwarmError
 
 from swarm_leader.domain.access import NOBODY, Principal
 from swarm_leader.domain.capabilities import Capabilities
-from swarm_leader.domain.names import unique_name
+from swarm_leader.domain.names import POOL_FORM, is_pool, unique_name
 from swarm_leader.domain.ports import FellowStore
-from swarm_leader.domain.records import FellowRecord
+from swarm_leader.domain.records import MAIN_POOL, FellowRecord
 from swarm_leader.flows.admission import Admission, Admissions
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.faults import Faults
@@ -31,7 +31,8 @@ NONCE_MAX = 64
 class Registration:
     """What a fellow says of itself. held: the stages it holds, with the addresses they listen on.
 
-    process_nonce: one word for this run of its process. certificate_request: DER. peer: where it calls from.
+    process_nonce: one word for this run of its process. certificate_request: DER. peer: where it calls from. pool: the
+    one it joins, "" is the main one.
     """
 
     identity: str
@@ -45,6 +46,7 @@ class Registration:
     process_nonce: str = ""
     certificate_request: bytes = b""
     peer: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Joining:
             raise BadRequest(f"an identity has 1..{IDENTITY_MAX} characters", field="identity")
         if len(registration.process_nonce) > NONCE_MAX:
             raise BadRequest(f"a process_nonce has at most {NONCE_MAX} characters", field="process_nonce")
+        if registration.pool and not is_pool(registration.pool):
+            raise BadRequest(f"a pool has {POOL_FORM}", field="pool")
         async with self._naming:
             known = await self._store.by_identity(registration.identity)
             self._admissions.check_itself(known, principal)
@@ -146,6 +150,7 @@ class Joining:
             credential_sha256=admission.credential_sha256,
             credential_confirmed=admission.is_confirmed,
             joined_by=admission.joined_by,
+            pool=registration.pool or MAIN_POOL,
         )
         if record != known:
             await self._store.save(record)

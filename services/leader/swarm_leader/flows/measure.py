@@ -3,12 +3,15 @@
 Changes no reply: it is told what happened and returns nothing. A token costs 6 us of CPU.
 """
 
+from collections.abc import Callable
+
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import Reason, SwarmError
 
 from swarm_leader.domain.performance import Figures, Performance, Split
 from swarm_leader.metrics.replies import ModelSeries, ReplyMetrics
+from swarm_leader.telemetry.serving import Reply
 
 _FINISHED = {generation_pb2.FINISH_REASON_STOP: "stop", generation_pb2.FINISH_REASON_LENGTH: "length"}
 # What a caller did to itself says nothing of how the model was served; CONTEXT_TOO_LONG is counted apart.
@@ -21,7 +24,11 @@ TOGETHER_MAX = 64  # tokens of one event that Prometheus hears of; a ring draws 
 class Measuring:
     """Every model that was placed since the leader started."""
 
-    def __init__(self, metrics: ReplyMetrics, clock: Clock) -> None:
+    def __init__(
+        self, metrics: ReplyMetrics, clock: Clock, on_reply: Callable[[str, Reply], None] = lambda model_id, reply: None
+    ) -> None:
+        """on_reply: told of every reply that ended well or failed, by the model that was placed; must not raise."""
+        self.on_reply = on_reply
         self._metrics = metrics
         self._clock = clock
         self._began_s = clock.monotonic_s()
@@ -57,6 +64,7 @@ class ReplyMeter:
         self._arrived_s = clock.monotonic_s()
         self._windows: tuple[Performance, ...] = ()
         self._series: ModelSeries | None = None
+        self._model_id = ""
         self._placed_s: float | None = None
         self._started_s: float | None = None
         self._first_s: float | None = None
@@ -69,6 +77,7 @@ class ReplyMeter:
         summed up, under its own name alone.
         """
         names = (model_id, adapter) if adapter else (model_id,)
+        self._model_id = model_id
         self._windows = tuple(self._measuring.window_of(name) for name in names)
         self._series = self._measuring.series_of(names[-1])
 
@@ -107,6 +116,10 @@ class ReplyMeter:
                 window.turn_away(now_s)
             elif error.why not in _CALLERS_OWN:
                 window.fail(now_s)
+        if self._placed_s is not None and error.why not in (*_CALLERS_OWN, Reason.CONTEXT_TOO_LONG):
+            self._tell(
+                Reply(True, queue_ms=self._since_ms(self._placed_s), first_token_ms=self._since_ms(self._first_s))
+            )
         self._series.fail(error.why)
         self._end(now_s)
 
@@ -149,7 +162,16 @@ class ReplyMeter:
         series.e2e_s.observe(now_s - self._arrived_s)
         if self._first_s is not None:
             series.decode_s.observe(now_s - self._first_s)
+        times = {"queue_ms": waited_ms, "first_token_ms": self._since_ms(self._first_s)}
+        self._tell(Reply(False, done.completion_tokens, stage_ms=tuple(done.timing.stage_ms), **times))
         self._end(now_s)
+
+    def _tell(self, reply: Reply) -> None:
+        self._measuring.on_reply(self._model_id, reply)
+
+    def _since_ms(self, at_s: float | None) -> float | None:
+        """From its arrival until then."""
+        return None if at_s is None else (at_s - self._arrived_s) * 1e3
 
     def _end(self, now_s: float) -> None:
         """It has its one end: nothing more counts."""

@@ -15,6 +15,7 @@ from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.signals import Signals
 from swarm_leader.rpc.access import current_caller
 from swarm_leader.rpc.capabilities import capabilities_from_proto
+from swarm_leader.telemetry.feed import Telemetry
 from swarm_leader.trust.identity import LeaderIdentity
 
 REGISTER_TIMEOUT_S = 10.0
@@ -34,8 +35,10 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         identity: LeaderIdentity,
         heartbeat_s: float,
         lease_s: float,
+        telemetry: Telemetry,
         network: Network,
     ) -> None:
+        self._telemetry = telemetry
         self._joining = joining
         self._registry = registry
         self._signals = signals
@@ -52,6 +55,8 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         joined, certificate_request = await self._register(requests, context.peer())
         link = joined.link
         link.when_ended(lambda why: self._signals.take_link_end(link, why))
+        self._telemetry.take_registered(joined.fellow)
+        link.when_ended(lambda why: self._telemetry.take_link_end(joined.fellow, why))
         gone = FellowLost(f"its connection broke ({context.peer()})", fellow=link.fellow_name)
         context.add_done_callback(lambda _: link.end(gone))
         reading = asyncio.create_task(self._read(joined, requests, gone))
@@ -111,12 +116,14 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
             self._network.take_heartbeat(fellow, request.heartbeat)
             self._faults.take_missing(fellow, missing)
             self._faults.take_statuses(fellow, statuses)
+            self._telemetry.take_heartbeat(fellow, request.heartbeat)
         elif body == "result":
             self._signals.take_result(link, request.result)
         elif body == "progress":
             self._signals.take_progress(link, request.progress)
         elif body == "stage_event":
             self._faults.take_stage_event(fellow, request.stage_event)
+            self._telemetry.take_stage_event(fellow, request.stage_event)
 
 
 async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest], peer: str) -> Registration:
@@ -139,6 +146,7 @@ async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest], p
         capabilities=capabilities_from_proto(register.capabilities),
         held=tuple(register.held),
         process_nonce=register.process_nonce,
+        pool=register.pool,
         certificate_request=register.certificate_request,
         peer=peer,
     )

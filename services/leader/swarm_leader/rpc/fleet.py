@@ -6,12 +6,15 @@ from swarm_core.clock import Clock
 
 from swarm_leader.flows.fleet import Fleet
 from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.rpc.telemetry import grade_to_proto
+from swarm_leader.telemetry.feed import Telemetry
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
     """Fellows and their devices."""
 
-    def __init__(self, fleet: Fleet, registry: Registry, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, registry: Registry, clock: Clock, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
         self._fleet = fleet
         self._registry = registry
         self._clock = clock
@@ -19,14 +22,14 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     async def ListFellows(
         self, request: fleet_pb2.ListFellowsRequest, context: grpc.aio.ServicerContext
     ) -> fleet_pb2.ListFellowsResponse:
-        return fleet_pb2.ListFellowsResponse(fellows=[self._fellow(fellow) for fellow in self._registry.all()])
+        return fleet_pb2.ListFellowsResponse(fellows=[self._fellow(one) for one in self._of(request.pool)])
 
     async def ListDevices(
         self, request: fleet_pb2.ListDevicesRequest, context: grpc.aio.ServicerContext
     ) -> fleet_pb2.ListDevicesResponse:
         devices = [
             fleet_pb2.FellowDevice(fellow_id=fellow.fellow_id, fellow_name=fellow.name, device=device)
-            for fellow in self._registry.all()
+            for fellow in self._of(request.pool)
             if self._registry.is_connected(fellow.fellow_id)
             for device in sorted(fellow.hardware.devices, key=lambda device: device.device_index)
         ]
@@ -41,7 +44,10 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     async def PingFellow(
         self, request: fleet_pb2.PingFellowRequest, context: grpc.aio.ServicerContext
     ) -> fleet_pb2.PingFellowResponse:
-        return fleet_pb2.PingFellowResponse(round_trip_ms=await self._fleet.ping(request.fellow_id))
+        fellow_id = self._registry.find(request.fellow_id).fellow_id
+        round_trip_ms = await self._fleet.ping(fellow_id)
+        self._telemetry.take_ping(fellow_id, round_trip_ms)
+        return fleet_pb2.PingFellowResponse(round_trip_ms=round_trip_ms)
 
     async def ReleaseFellow(
         self, request: fleet_pb2.ReleaseFellowRequest, context: grpc.aio.ServicerContext
@@ -61,8 +67,12 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         await self._fleet.update(request.fellow_id)
         return fleet_pb2.UpdateFellowResponse()
 
+    def _of(self, pool: str) -> list[Fellow]:
+        """Fellows of a pool; "" is all."""
+        return [fellow for fellow in self._registry.all() if pool in ("", fellow.record.pool)]
+
     def _fellow(self, fellow: Fellow) -> fleet_pb2.Fellow:
-        age_s = None
+        age_s, node = None, self._telemetry.node(fellow)
         if fellow.heartbeat_at_s is not None:
             age_s = self._clock.monotonic_s() - fellow.heartbeat_at_s
         return fleet_pb2.Fellow(
@@ -75,4 +85,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
             heartbeat_age_s=age_s,
             version=fellow.record.version,
             joined_s=int(fellow.record.joined_s),
+            pool=fellow.record.pool,
+            grade=grade_to_proto(node.grade),
+            availability=node.figures.availability,
         )
