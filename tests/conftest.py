@@ -9,6 +9,11 @@ from hypothesis import HealthCheck, settings
 # this small only waits for its turn. Before torch is imported, here and in what the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A spare stage process costs 4 s of CPU that a test did not ask for; those that are about one set it.
+os.environ.setdefault("SWARM_STAGE_SPARE", "off")
+# Nor do fellows hold stages that a test did not ask for.
+os.environ.setdefault("SWARM_COVERS", "off")
+
 # How long an example takes says how busy the machine is, nothing about the code.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

@@ -24,11 +24,14 @@ from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_fellow.config import FellowConfig, read_config
 from swarm_fellow.domain.capabilities import Offer, declare_capabilities
 from swarm_fellow.domain.quantizing import methods_installed, runs_int4_fast
+from swarm_fellow.flows.building import StageBuilder, StageSettings
+from swarm_fellow.flows.covers import Covers
 from swarm_fellow.flows.fellow import Fellow
 from swarm_fellow.flows.link import Introduction, LeaderLink, LinkParts
-from swarm_fellow.flows.load import Loader, StageSettings
+from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
+from swarm_fellow.flows.spare import SpareKeeper
 from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.host.address import advertised_host
 from swarm_fellow.host.certificates import NodeCertificates
@@ -67,7 +70,43 @@ def compose(
     door = LeaderDoor(config.leader, config.leader_ca, config.join_token, state.path, config.allow_insecure)
     certificates = NodeCertificates(state.path, clock)
     transfer = TransferClient(lambda: door.dial(TRANSFER_MESSAGE_BYTES_MAX))
-    settings = StageSettings(
+    notifier = ServiceNotifier(environ)
+    room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
+    hub = HubSource(HubAccess(config.hf_endpoint, config.hf_token, proxies_of(environ)))
+    near = (LocalModels(config.local_folders, clock), hub)
+    fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw, near)
+    builder = StageBuilder(fetcher, _stage_settings(config, hardware, certificates))
+    covers = Covers(host, builder, table, clock, config.stage_silent_max_s)
+    loader = Loader(table, builder, covers)
+    spare = SpareKeeper(host, table, config.stage_spare, clock, covers, config.memory_mb * MIB)
+    maintenance = Maintenance(table, loader, covers, spare, room)
+    introduction = _introduction(config, state.identity(), hardware.card_capabilities())
+    replies = ReplyServer(table, config.in_flight_max, clock, draw, introduction.process_nonce)
+    link = LeaderLink(
+        introduction=introduction,
+        parts=LinkParts(
+            hardware=hardware,
+            table=table,
+            loader=loader,
+            covers=covers,
+            maintenance=maintenance,
+            replies=replies,
+            clock=clock,
+            draw=draw,
+            relay_default=config.relay or config.leader,
+            on_credential=transfer.present,
+            door=door,
+            certificates=certificates,
+            credential=NodeCredential(state.path),
+        ),
+        on_state=notifier.status,
+    )
+    metrics = _metrics(link, table, replies, fetcher, room)
+    return Fellow(link, maintenance, table, host, (transfer, hub), notifier, metrics, config.metrics_listen)
+
+
+def _stage_settings(config: FellowConfig, hardware: HardwareReader, certificates: NodeCertificates) -> StageSettings:
+    return StageSettings(
         choose_device=hardware.choose_device,
         threads=config.stage_threads or cpu_count(),
         prefill_chunk_tokens=config.prefill_chunk_tokens,
@@ -84,33 +123,11 @@ def compose(
         tls_dir=lambda: certificates.tls_dir,
         listens_in_tls_alone=not (is_loopback(config.bind_host) or config.allow_insecure),
     )
-    notifier = ServiceNotifier(environ)
-    room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
-    hub = HubSource(HubAccess(config.hf_endpoint, config.hf_token, proxies_of(environ)))
-    near = (LocalModels(config.local_folders, clock), hub)
-    fetcher = SliceFetcher(transfer, ModelCache(config.model_cache), room, clock, draw, near)
-    loader = Loader(table, fetcher, settings)
-    maintenance = Maintenance(table, loader, room)
-    introduction = _introduction(config, state.identity(), hardware.card_capabilities())
-    replies = ReplyServer(table, config.in_flight_max, clock, draw, introduction.process_nonce)
-    link = LeaderLink(
-        introduction=introduction,
-        parts=LinkParts(
-            hardware=hardware,
-            table=table,
-            loader=loader,
-            maintenance=maintenance,
-            replies=replies,
-            clock=clock,
-            draw=draw,
-            relay_default=config.relay or config.leader,
-            on_credential=transfer.present,
-            door=door,
-            certificates=certificates,
-            credential=NodeCredential(state.path),
-        ),
-        on_state=notifier.status,
-    )
+
+
+def _metrics(
+    link: LeaderLink, table: StageTable, replies: ReplyServer, fetcher: SliceFetcher, room: CacheRoom
+) -> FellowMetrics:
     readings = FellowReadings(
         statuses=table.statuses,
         is_connected=lambda: link.is_connected,
@@ -120,9 +137,7 @@ def compose(
         fetched_bytes=lambda: fetcher.fetched_bytes,
         cache_bytes=room.held_bytes,
     )
-    return Fellow(
-        link, maintenance, table, host, (transfer, hub), notifier, FellowMetrics(readings), config.metrics_listen
-    )
+    return FellowMetrics(readings)
 
 
 def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequence[str]) -> Introduction:

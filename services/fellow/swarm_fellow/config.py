@@ -11,6 +11,7 @@ from swarm_core.manifest_parts import is_endpoint
 from swarm_core.metrics_listener import check_metrics_listen
 from swarm_rpc.leader_trust import pin_of
 
+from swarm_fellow.domain.spare import MODES as SPARE_MODES
 from swarm_fellow.domain.state_folder import LEADER_ROOTS
 
 STATE_DIR = Path("~/.silent-swarm/fellow")
@@ -116,6 +117,12 @@ class FellowConfig:
     stage_silent_max_s: float = env(
         "SWARM_STAGE_SILENT_S", 30.0, "seconds a stage may leave its status unanswered before it counts as crashed"
     )
+    stage_spare: str = env(
+        "SWARM_STAGE_SPARE",
+        "auto",
+        "while a stage is held, one more process that has imported all it needs waits for the next load: 'on', 'off', "
+        "or 'auto' where 2.5 GiB of main memory are free",
+    )
     stage_device: str = env(
         "SWARM_STAGE_DEVICE", "", "'cpu' or 'cuda:0': where stages run; default the roomiest usable card, else cpu"
     )
@@ -197,6 +204,7 @@ def check_config(config: FellowConfig) -> None:
     _check_one_of("SWARM_SERVE_LORA", config.lora, LORA)
     _check_one_of("SWARM_SERVE_4BIT_ROWS", config.fourbit_rows, FOURBIT_ROWS)
     _check_one_of("SWARM_SERVE_4BIT_FLOAT32", config.fourbit_float32, FOURBIT_FLOAT32)
+    _check_one_of("SWARM_STAGE_SPARE", config.stage_spare, SPARE_MODES)
     device, _, card = config.stage_device.partition(":")
     if config.stage_device not in ("", "cpu") and not (device == "cuda" and card.isdigit()):
         raise BadRequest(

@@ -12,12 +12,14 @@ from swarm_core.listen import check_bind_host, is_loopback, tls_files, tls_is_on
 from swarm_core.metrics_listener import check_metrics_listen
 
 from swarm_leader.domain.callers import CALLER_FORM, is_caller
+from swarm_leader.domain.planning.mesh import read_networks
 from swarm_leader.domain.planning.plan import ServeDefaults
 from swarm_leader.domain.records import Transport
 
 BY_CARDS = -1
 SECRET_MIN = 16  # characters
 BATCH_LIMIT = 1024  # as many replies as a fellow could ever hold; guards against a mistyped variable
+COVER_MODES = ("auto", "hot", "warm", "off")
 WEIGHTS = (0.001, 1000.0)
 DATA_DIR = Path("~/.silent-swarm/leader").expanduser()
 
@@ -83,7 +85,12 @@ class LeaderConfig:
     )
     step_costs: bool = env("SWARM_SERVE_STEP_COSTS", False, "stages measure a step's costs after load, into their log")
     serve_dtype: str = env("SWARM_SERVE_DTYPE", "", "F32, F16 or BF16; empty is what the fellows compute in")
-    pipeline_transport: str = env("SWARM_PIPELINE_TRANSPORT", "auto", "auto, tunnel or p2p, when a load names none")
+    pipeline_transport: str = env("SWARM_PIPELINE_TRANSPORT", "auto", "auto, tunnel, p2p or mesh, unless a load says")
+    mesh_networks: str = env(
+        "SWARM_MESH_NETWORKS",
+        "",
+        "networks beside Tailscale's that count as an overlay for the transport mesh, such as 10.8.0.0/24,fd00:8::/64",
+    )
 
     queue_max: int = env(
         "SWARM_SERVE_QUEUE_MAX", 64, "replies that may wait for one model; one caller alone gets three quarters of it"
@@ -94,6 +101,20 @@ class LeaderConfig:
     event_queue_max: int = env("SWARM_EVENT_QUEUE_MAX", 1024, "events a slow reader may be behind before it is cut off")
     request_timeout_s: float = env("SWARM_REQUEST_TIMEOUT_S", 600.0, "longest reply from request to end, in seconds")
     progress_timeout_s: float = env("SWARM_PROGRESS_TIMEOUT_S", 60.0, "longest silence within a reply, in seconds")
+    hold_s: float = env(
+        "SWARM_HOLD_S",
+        60.0,
+        "how long a reply waits for its broken ring, and a request for a model that heals, in seconds; fellows keep "
+        "replies as long that lost their leader; 0 does neither",
+    )
+
+    covers: str = env(
+        "SWARM_COVERS",
+        "auto",
+        "stages of ready models held a second time, on fellows outside of their ring, for the day their own is lost: "
+        "'hot' loaded, 'warm' only their files, 'auto' hot where memory is free and warm elsewhere, or 'off'",
+    )
+    cover_reserve_mb: int = env("SWARM_COVER_RESERVE_MB", 1024, "memory of a fellow that hot covers leave free, in MiB")
 
     relay_address: str = env("SWARM_RELAY_ADDRESS", "", "HOST:PORT of a relay of its own; empty is this leader's")
     relay_secret: str = env(
@@ -163,11 +184,14 @@ def check(config: LeaderConfig) -> LeaderConfig:
         raise BadRequest(f"SWARM_RELAY_SECRET needs {SECRET_MIN} characters or more", field="SWARM_RELAY_SECRET")
     check_metrics_listen(config.metrics_listen, config.allow_insecure)
     _weights_of(config.caller_weights)
+    read_networks(config.mesh_networks)
     if config.pipeline_transport not in set(Transport):
         raise BadRequest(
             f"SWARM_PIPELINE_TRANSPORT={config.pipeline_transport!r} is none of {', '.join(Transport)}",
             field="SWARM_PIPELINE_TRANSPORT",
         )
+    if config.covers not in COVER_MODES:
+        raise BadRequest(f"SWARM_COVERS={config.covers!r} is none of {', '.join(COVER_MODES)}", field="SWARM_COVERS")
     if config.lease_s <= config.heartbeat_s or config.heartbeat_s <= 0:
         raise BadRequest(
             f"SWARM_LEASE_S={config.lease_s:g} must be longer than SWARM_HEARTBEAT_S={config.heartbeat_s:g}, or every "

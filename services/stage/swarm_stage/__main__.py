@@ -11,6 +11,7 @@ import sys
 
 from swarm_core.logs import configure_logs
 
+from swarm_stage.serve.importing import import_ahead
 from swarm_stage.serve.listener import serve
 from swarm_stage.serve.parent import die_with_parent
 
@@ -21,9 +22,14 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     serving = commands.add_parser("serve", help="serve one stage for the fellow that starts this")
     serving.add_argument("--socket", required=True, help="path of the Unix socket to listen on")
+    serving.add_argument(
+        "--import-ahead", action="store_true", help="import everything before listening: a spare, whose load is quick"
+    )
     arguments = parser.parse_args()
     configure_logs("stage", os.environ.get("SWARM_LOG_LEVEL", "INFO"), bool(os.environ.get("SWARM_LOG_JSON")))
     die_with_parent()
+    if arguments.import_ahead:
+        import_ahead()
     asyncio.run(serve(arguments.socket))
     sys.stdout.flush()
     os._exit(0)  # the engine thread may be inside a long forward; there is nothing to save

@@ -19,7 +19,8 @@ def environment(habits: str = "", **variables: str) -> dict[str, str]:
     """An environment whose `python -m swarm_stage` is the stand-in."""
     path = f"{STAND_IN}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("SWARM_")}
-    return inherited | {"PYTHONPATH": path, "STAND_IN": habits} | variables
+    quiet = {"SWARM_STAGE_SPARE": "off"}  # tests count stage processes
+    return inherited | quiet | {"PYTHONPATH": path, "STAND_IN": habits} | variables
 
 
 @contextlib.asynccontextmanager

@@ -73,7 +73,7 @@ def test_the_prompt_piece_is_declared_and_a_whole_prompt_is_not_taken_for_unsaid
 def test_what_this_build_cannot_do_is_not_declared():
     declared = declare_capabilities(OFFER, (), known_capabilities())
 
-    assert not {"cover", "serve_speculative", "resume"} & set(declared)
+    assert not {"train", "serve_speculative", "resume"} & set(declared)
 
 
 @given(st.sets(st.sampled_from(known_capabilities())))

@@ -26,7 +26,7 @@ async def test_a_step_is_told_at_once_and_then_every_half_second():
     clock = ManualClock(monotonic_s=77.0)
     sent: asyncio.Queue[link_pb2.ConnectRequest] = asyncio.Queue()
     signals = SignalRunner(
-        None, ReportingLoader(clock), None, clock, "relay:1", lambda message: sent.put_nowait(message) or True
+        None, ReportingLoader(clock), None, None, clock, "relay:1", lambda message: sent.put_nowait(message) or True
     )
     signals.start(link_pb2.Signal(signal_id=1, load=link_pb2.LoadSignal()))
     told = [await asyncio.wait_for(sent.get(), 5) for _ in range(4)]

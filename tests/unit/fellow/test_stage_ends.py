@@ -74,6 +74,9 @@ class MuteHost:
     async def stop(self, process: MuteProcess) -> None:
         process.has_ended = True
 
+    async def kill(self, process: MuteProcess) -> None:
+        process.has_ended = True
+
     def lingering(self) -> list[str]:
         return self.names_lingering
 

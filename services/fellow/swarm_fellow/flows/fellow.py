@@ -49,7 +49,7 @@ class Fellow:
         self._metrics = metrics
         self._listener = MetricsListener(metrics_listen, metrics.registry) if metrics_listen else None
         self._link = link
-        self._maintenance = maintenance
+        self.maintenance = maintenance
         self._host = host
         self._connections = connections
         self._notifier = notifier
@@ -66,11 +66,12 @@ class Fellow:
         self._notifier.ready()
         lag = watch_loop_lag(self._metrics.loop_lag_s.observe)
         try:
-            restart = self._maintenance.restart
-            await run_until_first(stop.wait(), restart.wait(), self._link.run(), self._reap(), self._say_alive(), lag)
+            restart = self.maintenance.restart
+            parts = (self._link.run(), self._reap(), self.maintenance.spare.run(), self._say_alive(), lag)
+            await run_until_first(stop.wait(), restart.wait(), *parts)
             return restart.is_set() and not stop.is_set()
         finally:
-            if not self._maintenance.restart.is_set():  # to a service manager an update is no stop
+            if not self.maintenance.restart.is_set():  # to a service manager an update is no stop
                 self._notifier.stopping()
             log.info("stopping", stages=len(self.table.loaded()))
             await self._end()
@@ -91,7 +92,7 @@ class Fellow:
     async def _end(self) -> None:
         try:
             async with asyncio.timeout(STOP_S):
-                await self.table.end_all()
+                await asyncio.gather(self.table.end_all(), self.maintenance.covers.end())
         except TimeoutError:
             log.error("stages did not end in time and are killed", within_s=STOP_S)
         if self._listener is not None:

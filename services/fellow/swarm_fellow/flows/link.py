@@ -17,6 +17,7 @@ from swarm_rpc.tls import Trust
 
 from swarm_fellow.domain.backoff import Draw, failures_after, heartbeat_delay_s, redial_delay_s
 from swarm_fellow.domain.telling import FailuresTold
+from swarm_fellow.flows.covers import Covers
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
@@ -72,6 +73,7 @@ class LinkParts:
     hardware: HardwareReader
     table: StageTable
     loader: Loader
+    covers: Covers
     maintenance: Maintenance
     replies: ReplyServer
     clock: Clock
@@ -81,6 +83,10 @@ class LinkParts:
     door: LeaderDoor
     certificates: NodeCertificates
     credential: NodeCredential
+
+    def memory_bytes(self) -> int:
+        """Main memory that stages and covers take, as they last said."""
+        return self.table.memory_bytes() + self.covers.memory_bytes()
 
 
 class LeaderLink:
@@ -142,8 +148,8 @@ class LeaderLink:
 
     async def _register(self, call: grpc.aio.StreamStreamCall) -> link_pb2.Registered:
         table = self._parts.table
-        await table.refresh()
-        machine = await self._parts.hardware.machine(table.memory_bytes())
+        await asyncio.gather(table.refresh(), self._parts.covers.refresh())
+        machine = await self._parts.hardware.machine(self._parts.memory_bytes())
         register = link_pb2.Register(
             identity=self._introduction.identity,
             name=self._introduction.name,
@@ -157,6 +163,7 @@ class LeaderLink:
                 link_pb2.HeldStage(status=stage.status, ring_addresses=stage.loaded.ring_addresses)
                 for stage in table.loaded()
             ],
+            covers=self._parts.covers.held(),
         )
         try:
             async with asyncio.timeout(REGISTER_TIMEOUT_S):
@@ -194,6 +201,7 @@ class _Connection:
         self._signals = SignalRunner(
             parts.table,
             parts.loader,
+            parts.covers,
             parts.maintenance,
             parts.clock,
             parts.relay_default,
@@ -269,16 +277,18 @@ class _Connection:
         return self._parts.door.relay_trust(relay_address, self._parts.certificates.roots)
 
     async def _heartbeats(self) -> None:
-        table, hardware = self._parts.table, self._parts.hardware
+        table, covers, hardware = self._parts.table, self._parts.covers, self._parts.hardware
         sequence = 0
         interval_ms = self._registered.heartbeat_ms or HEARTBEAT_MS_DEFAULT
         while True:
             began_s = self._parts.clock.monotonic_s()
-            devices, _ = await asyncio.gather(hardware.devices(table.memory_bytes()), table.refresh())
+            devices, _, _ = await asyncio.gather(
+                hardware.devices(self._parts.memory_bytes()), table.refresh(), covers.refresh()
+            )
             sequence += 1
             # Put together in one step, so that it never disagrees with the events and results before it.
             heartbeat = link_pb2.Heartbeat(
-                sequence=sequence, devices=devices_to_proto(devices), stages=table.statuses()
+                sequence=sequence, devices=devices_to_proto(devices), stages=table.statuses(), covers=covers.held()
             )
             self._send(link_pb2.ConnectRequest(heartbeat=heartbeat))
             spent_s = self._parts.clock.monotonic_s() - began_s

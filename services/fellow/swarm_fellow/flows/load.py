@@ -1,73 +1,27 @@
-"""One LOAD: fetch the slice, make room, start the process, build. Undone whole when any step fails."""
+"""One LOAD: fetch the slice, make room, start the process, build, or take a cover. Undone whole when a step fails."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
-from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
-from swarm_core.errors import BadRequest, Cancelled, CapabilityMissing, Conflict, LoadFailed, Reason, SwarmError
-from swarm_core.listen import join_host_port
+from swarm_core.errors import Cancelled, Conflict
 
-from swarm_fellow.domain.capabilities import ADAPTERS_MAX
-from swarm_fellow.domain.device_runs import DeviceRun, place_layers
-from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
-from swarm_fellow.host.weights.fetch import FetchedModel, FetchedSlice, ModelRef, SliceFetcher
-from swarm_fellow.rpc.convert import describe_stage
+from swarm_fellow.flows.building import LoadProgress, StageBuilder
+from swarm_fellow.flows.covers import Covers
+from swarm_fellow.flows.stages import HeldStage, StageTable
+from swarm_fellow.rpc.convert import describe_stage, is_same_stage
 
 log = structlog.get_logger()
-
-# Told (step, done, total); bytes for "fetch" and "weights", processes for "start".
-LoadProgress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class StageSettings:
-    """What every stage of this machine is told.
-
-    choose_device: where one more stage runs now, "cpu" or "cuda:0". device_names: all there are, in the order in which
-    they are reported. advertise_host: what peers dial. lora: "lean", "lean16" or "peft".
-    fourbit_rows: "auto", "off" or a row limit. fourbit_float32: "auto" or "off".
-    bind_host: empty does not listen. in_flight_max: sessions a stage may be planned for, as this fellow declared.
-    batch_max: sessions of a decode step where the leader sets no cap; 0 is no cap. attention: "auto", "grouped" or
-    "sdpa". measure_step_costs: also where the leader does not ask for it. tls_dir: folder with what
-    links prove themselves with, "" for plaintext links. listens_in_tls_alone: and with plaintext ones, not at all.
-    """
-
-    choose_device: Callable[[], Awaitable[str]]
-    threads: int
-    prefill_chunk_tokens: int
-    bind_host: str
-    advertise_host: str
-    in_flight_max: int
-    batch_max: int
-    attention: str
-    measure_step_costs: bool
-    tls_dir: Callable[[], str] = lambda: ""
-    listens_in_tls_alone: bool = False
-    lora: str = "lean"
-    fourbit_rows: str = "auto"
-    fourbit_float32: str = "auto"
-    device_names: Callable[[], Sequence[str]] = lambda: ("cpu",)
-
-    def applied_to(self, spec: stage_pb2.StageSpec) -> stage_pb2.StageSpec:
-        """What the stage is told to be: the leader's plan, and our own choice where it leaves one."""
-        told = stage_pb2.StageSpec()
-        told.CopyFrom(spec)
-        told.batch_max = spec.batch_max or self.batch_max
-        told.measure_step_costs = spec.measure_step_costs or self.measure_step_costs
-        return told
 
 
 class Loader:
     """Loads stages, one load a placement at a time."""
 
-    def __init__(self, table: StageTable, fetcher: SliceFetcher, settings: StageSettings) -> None:
+    def __init__(self, table: StageTable, builder: StageBuilder, covers: Covers) -> None:
         self._table = table
-        self._fetcher = fetcher
-        self._settings = settings
+        self._builder = builder
+        self._covers = covers
         self._loading: dict[str, asyncio.Task[link_pb2.LoadDone]] = {}
         self._called_off: set[asyncio.Task] = set()
 
@@ -85,19 +39,7 @@ class Loader:
             return _answer_again(held, spec)
         if spec.placement_id in self._loading:
             raise Conflict(f"placement {spec.placement_id} is being loaded already", placement=spec.placement_id)
-        if not spec.placement_id or not spec.model_id:
-            raise BadRequest("a stage needs a placement and a model", field="spec")
-        if len(spec.adapters) > ADAPTERS_MAX:
-            raise BadRequest(f"{len(spec.adapters)} adapters of one stage; at most {ADAPTERS_MAX}", field="adapters")
-        self._placed(signal)  # refused before anything is fetched
-        if spec.in_flight_max > self._settings.in_flight_max:
-            # Planned and then refused reply by reply, it would look served and answer OVERLOADED.
-            raise CapabilityMissing(
-                f"{describe_stage(spec)} is planned for {spec.in_flight_max} requests in flight; this fellow holds "
-                f"{self._settings.in_flight_max} (SWARM_SERVE_MAX_IN_FLIGHT)",
-                planned=spec.in_flight_max,
-                in_flight_max=self._settings.in_flight_max,
-            )
+        self._builder.check(signal)  # refused before anything is fetched
         work = asyncio.create_task(self._load(signal, progress))
         self._loading[spec.placement_id] = work
         try:
@@ -121,14 +63,11 @@ class Loader:
 
     async def _load(self, signal: link_pb2.LoadSignal, progress: LoadProgress) -> link_pb2.LoadDone:
         spec = signal.spec
+        covered = await self._take_cover(spec)
+        if covered is not None:
+            return _answer_again(covered, spec)
         log.info("load begins", stage=describe_stage(spec))
-        fetched = await self._fetcher.fetch(
-            ModelRef(spec.weights_model_id or spec.model_id, spec.manifest_sha256),
-            spec.layer_start,
-            spec.layer_stop,
-            lambda done, total: progress("fetch", done, total),
-            [ModelRef(adapter.model_id, adapter.manifest_sha256) for adapter in spec.adapters],
-        )
+        fetched = await self._builder.fetch(spec, progress)
         progress("start", 0, 1)
         try:
             stage = await self._table.admit(spec)
@@ -138,94 +77,47 @@ class Loader:
         stage.on_gone = fetched.use.release
         progress("start", 1, 1)
         try:
-            loaded = await self._build(stage, fetched, signal, progress)
-            done = link_pb2.LoadDone(
-                weight_bytes=loaded.weight_bytes,
-                fetched_bytes=fetched.fetched_bytes,
-                kv_tokens_measured=loaded.kv_tokens_measured,
-                quantization=loaded.quantization,
-                notes=loaded.notes,
-                device_weight_bytes=loaded.device_weight_bytes,
-            )
-            if loaded.ring_port:
-                done.ring_addresses.append(join_host_port(self._settings.advertise_host, loaded.ring_port))
+            done = await self._builder.build(stage, fetched, signal, progress)
             self._table.mark_loaded(stage, done)
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._table.begin_end(stage, "was given up")  # the result is due now; the end goes on by itself
                 raise
-            why = await self._why(stage, error)
+            why = await self._builder.explain(stage, error)
             await self._table.end(stage, "failed to load")
             if why is error:
                 raise
             raise why from error
+        await self._covers.end(spec.placement_id, spec.stage_index)  # a warm one; the stage keeps its files now
         log.info("load done", stage=describe_stage(spec), fetched_bytes=done.fetched_bytes)
         return done
 
-    async def _build(
-        self, stage: HeldStage, fetched: FetchedSlice, signal: link_pb2.LoadSignal, progress: LoadProgress
-    ) -> rpc_pb2.Loaded:
-        tls_dir, listen = self._settings.tls_dir(), signal.listen
-        if listen and self._settings.listens_in_tls_alone and not tls_dir:
-            log.warning("no direct links: the leader gives no certificate", bind_host=self._settings.bind_host)
-            listen = False
-        placed = self._placed(signal)
-        request = rpc_pb2.LoadRequest(
-            spec=self._settings.applied_to(stage.spec),
-            model_dir=str(fetched.base.model_dir.absolute()),
-            tensor_files=_paths(fetched.base),
-            adapters=[
-                rpc_pb2.AdapterFiles(
-                    model_id=ref.model_id, model_dir=str(adapter.model_dir.absolute()), tensor_files=_paths(adapter)
-                )
-                for ref, adapter in zip(stage.spec.adapters, fetched.adapters, strict=True)
-            ],
-            device=placed[0].device if placed else await self._settings.choose_device(),
-            device_layers=[
-                rpc_pb2.DeviceLayers(device=run.device, layer_start=run.layer_start, layer_stop=run.layer_stop)
-                for run in placed
-                if len(placed) > 1
-            ],
-            lora=self._settings.lora,
-            fourbit_rows=self._settings.fourbit_rows,
-            fourbit_float32=self._settings.fourbit_float32,
-            threads=self._settings.threads,
-            prefill_chunk_tokens=self._settings.prefill_chunk_tokens,
-            ring_bind_host=self._settings.bind_host if listen else "",
-            attention=self._settings.attention,
-            tls_dir=tls_dir,
-        )
-        async for event in stage.client().load(request):
-            if event.WhichOneof("event") == "loaded":
-                return event.loaded
-            progress(event.progress.step, event.progress.done, event.progress.total)
-        raise AssertionError("StageClient.load ends with `loaded` or raises")
+    async def switch_in(self, placement_id: str, stage_index: int, epoch: int) -> HeldStage | None:
+        """Make the hot cover of a stage the stage itself, in this epoch; None when there is no such cover.
 
-    def _placed(self, signal: link_pb2.LoadSignal) -> list[DeviceRun]:
-        """Which layers go where, by this machine's names; empty leaves it to us. Raises BadRequest."""
-        asked = [(run.device_index, run.layer_start, run.layer_stop) for run in signal.device_runs]
-        spec = signal.spec
-        return place_layers(asked, self._settings.device_names(), spec.layer_start, spec.layer_stop)
+        Raises Conflict when another stage of this placement is here.
+        """
+        if self._covers.find_hot(placement_id, stage_index) is None:
+            return None
+        await self._table.wait_ended(placement_id)
+        return self._adopt(self._covers.take(placement_id, stage_index), epoch)
 
-    async def _why(self, stage: HeldStage, error: Exception) -> Exception:
-        """What to tell about a failed build: its own reason, or how its process ended."""
-        if stage.state is StageState.ENDING and isinstance(error, SwarmError):
-            return LoadFailed(f"{describe_stage(stage.spec)} {stage.end_reason} before it was loaded")
-        if not isinstance(error, SwarmError) or error.why is not Reason.UNAVAILABLE or stage.process is None:
-            return error
-        try:
-            how = await asyncio.wait_for(stage.process.wait(), 2.0)
-        except TimeoutError:
-            how = f"stopped answering: {error.message}"
-        return LoadFailed(
-            f"the process of {describe_stage(stage.spec)} {how}",
-            stage=stage.spec.stage_index,
-            model=stage.spec.model_id,
-        )
+    async def _take_cover(self, spec: stage_pb2.StageSpec) -> HeldStage | None:
+        """The hot cover of this very stage, as a stage; one that does not fit any more is ended for its memory."""
+        hot = self._covers.find_hot(spec.placement_id, spec.stage_index)
+        if hot is None:
+            return None
+        await self._table.wait_ended(spec.placement_id)
+        if not is_same_stage(hot.spec, spec):
+            await self._covers.end(spec.placement_id, spec.stage_index)
+            return None
+        return self._adopt(self._covers.take(spec.placement_id, spec.stage_index), spec.epoch)
 
-
-def _paths(model: FetchedModel) -> dict[str, str]:
-    return {name: str(path.absolute()) for name, path in model.tensor_files.items()}
+    def _adopt(self, stage: HeldStage | None, epoch: int) -> HeldStage | None:
+        if stage is not None:
+            stage.spec.epoch = epoch
+            self._table.adopt(stage)
+        return stage
 
 
 def _answer_again(held: HeldStage, spec: stage_pb2.StageSpec) -> link_pb2.LoadDone:

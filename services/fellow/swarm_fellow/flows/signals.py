@@ -10,9 +10,11 @@ from silentswarm.core.v1 import link_pb2 as core_link_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import BadRequest, DeadlinePassed, ModelNotReady, Overloaded, StaleEpoch, SwarmError
+from swarm_core.errors import BadRequest, Conflict, DeadlinePassed, ModelNotReady, Overloaded, StaleEpoch, SwarmError
 from swarm_rpc.tls import Trust
 
+from swarm_fellow.flows.checks import check
+from swarm_fellow.flows.covers import Covers
 from swarm_fellow.flows.load import Loader
 from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.stages import HeldStage, StageTable
@@ -43,6 +45,7 @@ class SignalRunner:
         self,
         table: StageTable,
         loader: Loader,
+        covers: Covers,
         maintenance: Maintenance,
         clock: Clock,
         relay_default: str,
@@ -52,6 +55,7 @@ class SignalRunner:
     ) -> None:
         self._table = table
         self._loader = loader
+        self._covers = covers
         self._maintenance = maintenance
         self._begin_restart = begin_restart
         self._clock = clock
@@ -69,6 +73,9 @@ class SignalRunner:
             "ping": self._ping,
             "purge": self._purge,
             "update": self._update,
+            "check": self._check,
+            "cover": self._cover,
+            "uncover": self._uncover,
         }
 
     def start(self, signal: link_pb2.Signal) -> None:
@@ -124,7 +131,7 @@ class SignalRunner:
 
     async def _unload(self, signal: link_pb2.UnloadSignal, steps: "_Steps") -> link_pb2.SignalResult:
         await self._loader.call_off(signal.placement_id)
-        await self._table.end_placement(signal.placement_id)
+        await asyncio.gather(self._table.end_placement(signal.placement_id), self._covers.end(signal.placement_id))
         return _acknowledged()
 
     async def _stop(self, signal: link_pb2.StopSignal, steps: "_Steps") -> link_pb2.SignalResult:
@@ -139,11 +146,21 @@ class SignalRunner:
         await self._maintenance.end_stages()
         return _acknowledged()
 
+    async def _check(self, signal: link_pb2.CheckSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        return link_pb2.SignalResult(check=await check(self._table, signal, steps.remaining_s()))
+
+    async def _cover(self, signal: link_pb2.CoverSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        return link_pb2.SignalResult(cover=await self._covers.cover(signal, steps.report))
+
+    async def _uncover(self, signal: link_pb2.UncoverSignal, steps: "_Steps") -> link_pb2.SignalResult:
+        await self._covers.end(signal.placement_id, signal.stage_index)
+        return _acknowledged()
+
     async def _ping(self, signal: link_pb2.PingSignal, steps: "_Steps") -> link_pb2.SignalResult:
         return _acknowledged()
 
     async def _wire(self, signal: link_pb2.WireSignal, steps: "_Steps") -> link_pb2.SignalResult:
-        stage = self._held(signal.placement_id)
+        stage = await self._wired(signal)
         if signal.epoch < stage.spec.epoch:
             raise StaleEpoch(
                 f"{describe_stage(stage.spec)} is at epoch {stage.spec.epoch}, not {signal.epoch}",
@@ -177,6 +194,19 @@ class SignalRunner:
         steps.step = "waiting for the lap"
         lap = await stage.client().probe(steps.remaining_s())
         return link_pb2.SignalResult(probe=link_pb2.ProbeDone(lap_ms=lap.lap_ms, stage_ms=lap.stage_ms))
+
+    async def _wired(self, signal: link_pb2.WireSignal) -> HeldStage:
+        """The stage that is meant, which may be a cover until now. Raises ModelNotReady, Conflict."""
+        if not signal.HasField("stage_index"):
+            return self._held(signal.placement_id)
+        stage = self._table.find(signal.placement_id)
+        if stage is None:
+            stage = await self._loader.switch_in(signal.placement_id, signal.stage_index, signal.epoch)
+        if stage is None:
+            return self._held(signal.placement_id)
+        if stage.spec.stage_index != signal.stage_index:
+            raise Conflict(f"this fellow holds {describe_stage(stage.spec)}", placement=signal.placement_id)
+        return stage
 
     def _held(self, placement_id: str) -> HeldStage:
         stage = self._table.find(placement_id)

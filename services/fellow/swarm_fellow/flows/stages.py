@@ -1,4 +1,4 @@
-"""The stages this machine holds: room for one more, their ends, crashes and idling. Loads and serves nothing."""
+"""The stages this machine holds: room for one more, ends, crashes and idling. Loads, covers and serves nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -58,8 +58,9 @@ class BrokenLink:
 class HeldStage:
     """One stage and its process.
 
-    status: the newest figures; status.spec is the spec with the current epoch. is_reported: heartbeats carry it, from
-    the end of its load until its memory is back. started: its process answers, or could not be started.
+    order: grows with every start. status: the newest figures; status.spec is the spec with the current epoch.
+    is_reported: heartbeats carry it, from the end of its load until its memory is back.
+    started: its process answers, or could not be started.
     end_kind: what to tell the leader at the end, when no signal asked for it. broken: its newest broken link.
     silent_since_s: when it first left its status unanswered; None while it answers. on_gone: called once it is gone.
     """
@@ -102,8 +103,9 @@ class StageTable:
         self._draw = draw
         self._stages: dict[str, HeldStage] = {}
         self._admitting = asyncio.Lock()
-        self._starts = 0
+        self.starts = 0  # stages that were begun or taken over, since the start
         self._sink: EventSink | None = None
+        self.last_end_crashed = False  # whether nobody asked for the last end of a stage
         self.crashes = 0  # stages that ended though nobody asked, since the start
 
     def report_to(self, sink: EventSink | None) -> None:
@@ -121,9 +123,17 @@ class StageTable:
         stage = self._stages.get(placement_id)
         return stage if stage and stage.state is StageState.LOADED else None
 
+    def holds(self, placement_id: str) -> bool:
+        """Whether a stage of this placement is here, loading, loaded or ending."""
+        return placement_id in self._stages
+
     def loaded(self) -> list[HeldStage]:
         """Stages that are loaded and stay."""
         return [stage for stage in self._stages.values() if stage.state is StageState.LOADED]
+
+    def is_loading(self) -> bool:
+        """Whether one is being loaded now."""
+        return any(stage.state is StageState.LOADING for stage in self._stages.values())
 
     def statuses(self) -> list[stage_pb2.StageStatus]:
         """Newest known figures of every stage for a heartbeat: all that were loaded and whose end was not told yet.
@@ -150,8 +160,8 @@ class StageTable:
                     f"{describe_stage(present.spec)} is {present.state} already", placement=spec.placement_id
                 )
             await self._make_room(spec)
-            self._starts += 1
-            stage = HeldStage(stage_pb2.StageStatus(spec=spec), self._starts)
+            self.starts += 1
+            stage = HeldStage(stage_pb2.StageStatus(spec=spec), self.starts)
             self._stages[spec.placement_id] = stage
         label = f"{spec.model_id.replace('/', '--')}-stage-{spec.stage_index}"
         try:
@@ -186,9 +196,27 @@ class StageTable:
         if stage.state is not StageState.LOADING:
             raise LoadFailed(f"{describe_stage(stage.spec)} {stage.end_reason or 'ended'} before it was loaded")
         stage.loaded.CopyFrom(done)
+        self._begin_service(stage)
+
+    def adopt(self, stage: HeldStage) -> None:
+        """A cover becomes a stage like any other, beside the models held: it has its memory already.
+
+        The caller knows that no stage of its placement is here.
+        """
+        assert stage.spec.placement_id not in self._stages
+        self.starts += 1
+        stage.order = self.starts
+        self._stages[stage.spec.placement_id] = stage
+        self._begin_service(stage)
+
+    def _begin_service(self, stage: HeldStage) -> None:
         stage.state = StageState.LOADED
         stage.is_reported = True
         stage.watchers = [asyncio.create_task(self._watch_exit(stage)), asyncio.create_task(self._watch_faults(stage))]
+
+    def take_silence(self, stage: HeldStage, how: str) -> None:
+        """A stage whose process does not answer: it is killed, and told as crashed. Nothing when it ends already."""
+        self._crashed(stage, how)
 
     def begin_end(
         self,
@@ -220,6 +248,13 @@ class StageTable:
         """End every stage."""
         await asyncio.gather(*(self.end(stage, "was stopped") for stage in list(self._stages.values())))
 
+    async def wait_ended(self, placement_id: str) -> None:
+        """Wait for the end of a stage of this placement that is ending. Raises Conflict when it is not."""
+        while (stage := self._stages.get(placement_id)) is not None:
+            if stage.state is not StageState.ENDING:
+                raise Conflict(f"{describe_stage(stage.spec)} is {stage.state} here", placement=placement_id)
+            await self.end(stage)
+
     async def end_placement(self, placement_id: str) -> None:
         """End the stage of a placement, loading or loaded; fine when there is none."""
         stage = self._stages.get(placement_id)
@@ -249,7 +284,9 @@ class StageTable:
         for watcher in stage.watchers:
             watcher.cancel()
         await stage.started.wait()  # StageHost.start has its own deadline
-        if stage.process is not None:
+        if stage.process is not None and stage.has_crashed:
+            await self._host.kill(stage.process)  # asking it to stop would take 10 s of one that hangs
+        elif stage.process is not None:
             await self._host.stop(stage.process)
         # Forgotten and told in one step: no heartbeat in between can lack a stage whose end is not told yet.
         self._forget(stage)
@@ -260,6 +297,7 @@ class StageTable:
     def _forget(self, stage: HeldStage) -> None:
         if self._stages.get(stage.spec.placement_id) is stage:
             del self._stages[stage.spec.placement_id]
+            self.last_end_crashed = stage.has_crashed
         if stage.on_gone is not None:
             stage.on_gone()
 

@@ -46,6 +46,14 @@ class StageLog:
         lines = b"".join(self._tail)[-TAIL_BYTES:].decode(errors="replace").splitlines()
         return "\n".join(lines[-TAIL_LINES:])
 
+    def move_to(self, path: Path) -> None:
+        """Write to this file from now on: a spare became a stage. The one before is removed; the tail stays."""
+        self.close()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        self.path = path
+        self._file = self._open()
+
     def close(self) -> None:
         """Close the file; the tail stays."""
         with contextlib.suppress(OSError):

@@ -19,6 +19,8 @@ from swarm_fellow.rpc.stage_client import StageClient
 log = structlog.get_logger()
 
 START_TIMEOUT_S = 60.0  # importing torch from a cold disk takes tens of seconds
+SPARE_START_TIMEOUT_S = 300.0  # it imports at the lowest priority, beside whatever computes
+SPARE_ANSWER_S = 1.0
 LAST_WORDS_S = 1.0  # a grandchild could hold the pipe of an ended process open for ever
 SOCKET_POLL_S = 0.03
 SOCKET_PATH_MAX = 100  # the kernel allows 107 characters
@@ -65,6 +67,11 @@ class StageProcess:
     def pid(self) -> int:
         """The process id."""
         return self._child.pid
+
+    def become(self, name: str, log_path: Path) -> None:
+        """A spare is a stage from now on, with that stage's name and log."""
+        self.name = name
+        self._log.move_to(log_path)
 
     @property
     def has_ended(self) -> bool:
@@ -120,7 +127,8 @@ class StageProcess:
 class StageHost:
     """Starts stage processes and remembers every one until it is gone.
 
-    stage_command: program and arguments to which "--socket PATH" is added. environ: what children inherit.
+    stage_command: program and arguments to which "--socket PATH" is added, and "--import-ahead" for a spare: a process
+    that has imported already what a load would, of which there is at most one. environ: what children inherit.
     state_dir: where sockets and logs lie; the caller holds its lock.
     """
 
@@ -138,6 +146,7 @@ class StageHost:
         self._run_dir = _private_run_dir(state_dir)
         self._alive: set[StageProcess] = set()
         self._lingering: set[StageProcess] = set()
+        self._spare: StageProcess | None = None
         self._started = 0
 
     @property
@@ -145,17 +154,66 @@ class StageHost:
         """The folder of the sockets."""
         return self._run_dir
 
-    async def start(self, label: str) -> StageProcess:
-        """Start a process and wait until its socket answers, at most 60 s.
+    @property
+    def spare(self) -> StageProcess | None:
+        """The process that waits for a load; None while there is none that is ready and lives."""
+        return self._spare if self._spare is not None and not self._spare.has_ended else None
+
+    @property
+    def spare_ended(self) -> bool:
+        """Whether the spare died by itself, and no other took its place yet."""
+        return self._spare is not None and self._spare.has_ended
+
+    async def start(self, label: str, may_take_spare: bool = True) -> StageProcess:
+        """A process whose socket answers: the spare where there is one, else a new one, within 60 s.
 
         label: names its log, for people. Raises StageFailed with how it ended and what it wrote last.
         """
+        spare = await self._take_spare() if may_take_spare else None
+        if spare is None:
+            return await self._start(label, (), START_TIMEOUT_S)
+        spare.become(f"{label} (process {spare.pid})", self._log_path(label))
+        log.info("the spare becomes a stage process", pid=spare.pid, stage=label)
+        return spare
+
+    async def _take_spare(self) -> StageProcess | None:
+        """The spare, which is nobody else's then; None when there is none, or it does not answer."""
+        spare = self.spare
+        if spare is None:
+            return None
+        self._spare = None
+        try:
+            async with asyncio.timeout(SPARE_ANSWER_S):
+                await spare.client.status()
+        except (SwarmError, TimeoutError):
+            log.warning("the spare does not answer and is ended", pid=spare.pid)
+            await self._discard(spare)
+            return None
+        except BaseException:
+            await asyncio.shield(self._discard(spare))
+            raise
+        return spare
+
+    async def prepare_spare(self) -> StageProcess:
+        """Start a spare and wait until it has imported, at most 300 s. Raises StageFailed. Cancelling it ends it."""
+        await self.end_spare()  # what is left of one that died
+        self._spare = await self._start("spare", ("--import-ahead",), SPARE_START_TIMEOUT_S)
+        return self._spare
+
+    async def end_spare(self) -> None:
+        """End the spare at once, if there is one: it holds nothing."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await self._discard(spare)
+
+    async def _start(self, label: str, flags: Sequence[str], timeout_s: float) -> StageProcess:
         self._started += 1
         socket = self._run_dir / f"s{self._started}.sock"
-        stage_log = StageLog(self._logs / f"{label}.log")
+        stage_log = StageLog(self._log_path(label))
         try:
             child = await asyncio.create_subprocess_exec(
                 *self._command,
+                *flags,
                 "--socket",
                 str(socket),
                 stdin=asyncio.subprocess.PIPE,  # held open and never written: its end tells the stage that we are gone
@@ -168,17 +226,24 @@ class StageHost:
         stage = StageProcess(f"{label} (process {child.pid})", child, socket, stage_log, self._times)
         self._alive.add(stage)
         try:
-            await self._wait_until_it_answers(stage, socket)
+            await self._wait_until_it_answers(stage, socket, timeout_s)
         except BaseException:
             await asyncio.shield(self._discard(stage))
             raise
         log.info("stage process started", pid=stage.pid, log=str(stage_log.path))
         return stage
 
+    def _log_path(self, label: str) -> Path:
+        return self._logs / f"{label}.log"
+
     async def stop(self, stage: StageProcess) -> None:
         """End one process; see StageProcess.stop."""
         await stage.stop()
         self._part_with(stage)
+
+    async def kill(self, stage: StageProcess) -> None:
+        """End one process at once: there is nothing in it to wait for."""
+        await self._discard(stage)
 
     def lingering(self) -> list[str]:
         """Names of processes that were killed and are not gone yet: what they hold is not back."""
@@ -200,9 +265,9 @@ class StageHost:
             log.error("a killed stage process is not gone", stage=stage.name, waited_s=self._times.killed_s)
             self._lingering.add(stage)
 
-    async def _wait_until_it_answers(self, stage: StageProcess, socket: Path) -> None:
+    async def _wait_until_it_answers(self, stage: StageProcess, socket: Path, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 while not socket.exists():  # noqa: ASYNC240 - one stat of a local path
                     if stage.has_ended:
                         raise StageFailed(f"the stage process {await stage.wait()}")
@@ -210,7 +275,7 @@ class StageHost:
                 await stage.client.wait_until_it_answers()
         except TimeoutError:
             raise StageFailed(
-                f"the stage process {stage.pid} did not answer on its socket within {START_TIMEOUT_S:g} s"
+                f"the stage process {stage.pid} did not answer on its socket within {timeout_s:g} s"
             ) from None
 
 

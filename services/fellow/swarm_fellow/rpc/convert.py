@@ -62,6 +62,20 @@ def stage_event(
     return link_pb2.ConnectRequest(stage_event=event)
 
 
+# They say where a stage stands or what is done with it, not what it is made of.
+_TOLD_LATER = ("epoch", "kv_tokens", "measure_step_costs")
+
+
+def is_same_stage(held: stage_pb2.StageSpec, told: stage_pb2.StageSpec) -> bool:
+    """Whether a process that was built as `held` is what `told` asks to build."""
+    one, other = stage_pb2.StageSpec(), stage_pb2.StageSpec()
+    for made_of, spec in ((one, held), (other, told)):
+        made_of.CopyFrom(spec)
+        for name in _TOLD_LATER:
+            made_of.ClearField(name)
+    return one == other
+
+
 def describe_stage(spec: stage_pb2.StageSpec) -> str:
     """A stage, for people and logs."""
     return (

@@ -1,7 +1,6 @@
 """What a stage process does, in order: load once, join rings, prove them, reply, stop. The servicer translates."""
 
 import asyncio
-import gc
 import os
 import resource
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -26,11 +25,11 @@ from swarm_stage.engine.engine import EngineThread, Halt, Role
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
 from swarm_stage.engine.steps import Compute
-from swarm_stage.hidden_packages import hidden
 from swarm_stage.ring.certificates import open_certificates
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, RingServicer
 from swarm_stage.ring.link import RingPlace
 from swarm_stage.ring.wiring import WireOrder, Wiring
+from swarm_stage.serve.importing import import_slice_code
 from swarm_stage.serve.lap import check_lap
 from swarm_stage.serve.replies import Replies
 
@@ -161,6 +160,7 @@ class StageRunner:
             generated_tokens=counters.generated_tokens,
             prompt_tokens=counters.prompt_tokens,
             failed=counters.failed,
+            link_round_trip_ms=self._wiring.link_round_trip_ms if self._wiring else None,
         )
         if self._spec is not None:
             status.spec.CopyFrom(self._spec)
@@ -252,19 +252,12 @@ class StageRunner:
 
 
 def _build_torch(request: stage_rpc.LoadRequest, on_progress: OnProgress) -> "tuple[Compute, BuiltSlice]":
-    """The real slice. The first import of torch happens here, after the socket answers."""
+    """The real slice. The first import of torch happens here, unless this process was a spare."""
     on_progress("import", 0, 1)
-    # Importing torch and transformers makes 370,000 objects that stay. Looking through them for garbage while they
-    # are made takes 0.6 s of 4.7 s of CPU, and 0.25 s each later time: they are left out for good.
-    gc.disable()
-    try:
-        # transformers would import torchao, where it is installed, for what is never used here: another 0.35 s.
-        with hidden("torchao"):
-            from swarm_stage.serve.build import build
-            from swarm_stage.serve.torch_compute import TorchCompute
-    finally:
-        gc.freeze()
-        gc.enable()
+    import_slice_code()
+    from swarm_stage.serve.build import build
+    from swarm_stage.serve.torch_compute import TorchCompute
+
     on_progress("import", 1, 1)
     built = build(request, on_progress)
     spec = request.spec
