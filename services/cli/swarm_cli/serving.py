@@ -29,6 +29,7 @@ class TransportChoice(StrEnum):
     AUTO = "auto"
     TUNNEL = "tunnel"
     P2P = "p2p"
+    MESH = "mesh"
 
     @property
     def proto(self) -> stage_pb2.Transport:
@@ -37,7 +38,12 @@ class TransportChoice(StrEnum):
 
 
 TransportOption = Annotated[
-    TransportChoice, typer.Option("--transport", help="auto: direct where it answers, else the relay (tunnel).")
+    TransportChoice,
+    typer.Option(
+        "--transport",
+        help="auto: direct where it answers, else the relay (tunnel). p2p: direct or not at all. mesh: that, over "
+        "addresses of an overlay network alone.",
+    ),
 ]
 ModelArgument = Annotated[str, typer.Argument(metavar="ID")]
 

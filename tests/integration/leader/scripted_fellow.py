@@ -64,6 +64,8 @@ class ScriptedFellow:
         self.may_unload.set()
         self.reaches_directly = True
         self.reaches_relay = True
+        self.connects_to: set[str] = set()  # addresses that take a connection, asked by CHECK
+        self.ring_host = "10.0.0.1"
         self.probe_failure = ""
         self.kv_tokens_measured = 10**6
         self.stage_bytes: int | None = None  # what a stage says it holds
@@ -229,7 +231,7 @@ class ScriptedFellow:
                 result.failure.reason = reason_pb2.REASON_HASH_MISMATCH
                 result.failure.message = self.load_failure
             else:
-                addresses = [f"10.0.0.1:{4000 + signal.load.spec.stage_index}"] if signal.load.listen else []
+                addresses = [f"{self.ring_host}:{4000 + signal.load.spec.stage_index}"] if signal.load.listen else []
                 status = stage_pb2.StageStatus(spec=signal.load.spec, memory_bytes=self.stage_bytes)
                 held = fellow_link_pb2.HeldStage(status=status, ring_addresses=addresses)
                 self.held[signal.load.spec.placement_id] = held
@@ -242,6 +244,10 @@ class ScriptedFellow:
             direct = signal.wire.route == stage_pb2.ROUTE_DIRECT
             result.wire.connected = self.reaches_directly if direct else self.reaches_relay
             result.wire.failure = "" if result.wire.connected else "connection refused"
+        elif kind == "check":
+            result.check.is_alive = signal.check.placement_id in self.held
+            reached = [address for address in signal.check.addresses if address in self.connects_to]
+            result.check.reached_address = reached[0] if reached else ""
         elif kind == "probe":
             if self.probe_failure:
                 result.failure.reason = reason_pb2.REASON_DEADLINE

@@ -34,6 +34,12 @@ class Transport(StrEnum):
     AUTO = "auto"
     TUNNEL = "tunnel"
     P2P = "p2p"
+    MESH = "mesh"
+
+    @property
+    def demands_direct(self) -> bool:
+        """Whether a ring without direct links is none at all."""
+        return self in (Transport.P2P, Transport.MESH)
 
 
 class Route(StrEnum):

@@ -10,8 +10,9 @@ from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.planning.mesh import read_networks, say_unusable, usable_addresses
 from swarm_leader.domain.planning.routes import drop_unlisted, fall_back, plan_routes
-from swarm_leader.domain.records import PlacementState, Route, Transport
+from swarm_leader.domain.records import PlacementState, Route
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.link_keys import LinkKeys
 from swarm_leader.flows.registry import Fellow, Held, Registry
@@ -55,6 +56,7 @@ class Wiring:
         self._signals = signals
         self._keys = keys
         self._config = config
+        self._networks = read_networks(config.mesh_networks)
 
     async def wire(self, placement: Placement, epoch: int, keeping: Keeping | None = None) -> None:
         """Wire the ring at `epoch`, and at the next ones while there is a way left to fall back to.
@@ -62,7 +64,7 @@ class Wiring:
         keeping: of a ring that was wired before; None for one that never was.
 
         Each attempt is recorded before a fellow hears of it. AUTO: direct links that do not come up go by the relay;
-        all of them, when they came up and still no lap went round. TUNNEL and P2P have no way to fall back to.
+        all of them, when they came up and still no lap went round. TUNNEL, P2P and MESH have no way to fall back to.
         Raises LoadFailed or LinkBroken (both ends and addresses named), FellowLost, StaleEpoch, CapabilityMissing (a
         fellow that cannot prove itself, where that is asked for).
         """
@@ -88,14 +90,18 @@ class Wiring:
         record = placement.record
         ring = [facts_of(fellow) for fellow in self._fellows(placement)]
         routes, _ = plan_routes(ring, record.transport)
-        listens = [bool(placement.stages[stage.stage_index].ring_addresses) for stage in record.stages]
+        listens = [bool(self._addresses_of(placement, stage.stage_index)) for stage in record.stages]
         routes = drop_unlisted(routes, listens, record.transport)
-        if record.transport is Transport.P2P and len(ring) > 1 and not all(listens):
-            silent = ring[listens.index(False)].name
-            raise LoadFailed(
-                f"fellow {silent} has no address for direct links, and the transport is p2p", fellow=silent
-            )
+        if record.transport.demands_direct and len(ring) > 1 and not all(listens):
+            index = listens.index(False)
+            name, addresses = ring[index].name, placement.stages[index].ring_addresses
+            raise LoadFailed(say_unusable(name, addresses, record.transport), fellow=name)
         return routes
+
+    def _addresses_of(self, placement: Placement, stage_index: int) -> tuple[str, ...]:
+        """Where the stage before this one may dial it."""
+        offered = placement.stages[stage_index].ring_addresses
+        return usable_addresses(offered, placement.record.transport, self._networks)
 
     def _fellows(self, placement: Placement) -> list[Fellow]:
         """The fellows of a ring, in order. Raises FellowLost."""
@@ -156,7 +162,7 @@ class Wiring:
             placement_id=record.placement_id,
             epoch=epoch,
             route=route_to_proto(routes[index]),
-            next_addresses=placement.stages[following].ring_addresses if direct else (),
+            next_addresses=self._addresses_of(placement, following) if direct else (),
             previous_route=route_to_proto(routes[index - 1]),
             relay_address=self._config.relay_address,
             kv_tokens=record.kv_tokens,
@@ -194,7 +200,7 @@ class Wiring:
         links = []
         for index, failure in attempt.failed.items():
             following = (index + 1) % len(names)
-            addresses = ", ".join(placement.stages[following].ring_addresses) or "no address"
+            addresses = ", ".join(self._addresses_of(placement, following)) or "no address"
             way = f"at {addresses}" if routes[index] is Route.DIRECT else f"by {routes[index].value}"
             links.append(f"{names[index]} does not reach {names[following]} {way}: {failure}")
         return LoadFailed("; ".join(links), stage=min(attempt.failed), transport=placement.record.transport.value)

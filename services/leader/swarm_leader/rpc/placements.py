@@ -21,6 +21,7 @@ _TRANSPORTS = {
     stage_pb2.TRANSPORT_AUTO: Transport.AUTO,
     stage_pb2.TRANSPORT_TUNNEL: Transport.TUNNEL,
     stage_pb2.TRANSPORT_P2P: Transport.P2P,
+    stage_pb2.TRANSPORT_MESH: Transport.MESH,
 }
 _TRANSPORTS_TO_PROTO = {transport: number for number, transport in _TRANSPORTS.items()}
 _STATES = {state: serving_pb2.PlacementState.Value(f"PLACEMENT_STATE_{state.name}") for state in PlacementState}

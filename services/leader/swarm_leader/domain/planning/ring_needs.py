@@ -58,8 +58,8 @@ def _find_ring_lack(fellow: FellowFacts, needs: RingNeeds) -> Lack | None:
     if stage_count > 2 and (has.stage_count_max is None or has.stage_count_max < stage_count):
         longest = "two" if has.stage_count_max is None else str(has.stage_count_max)
         return Lack("serve_n_stage", f"it takes part in rings of at most {longest} stages, not {stage_count}")
-    if stage_count > 1 and needs.transport is Transport.P2P and not has.direct_link:
-        return Lack("direct_link", "it takes no direct links, and the transport asked for is p2p")
+    if stage_count > 1 and needs.transport.demands_direct and not has.direct_link:
+        return Lack("direct_link", f"it takes no direct links, and the transport asked for is {needs.transport.value}")
     return None
 
 
