@@ -10,6 +10,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -33,7 +34,7 @@ from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.spare import SpareKeeper
 from swarm_fellow.flows.stages import StageLimits, StageTable
-from swarm_fellow.host.address import advertised_host
+from swarm_fellow.host.address import advertised_host, bind_address, read_interfaces
 from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
@@ -61,6 +62,7 @@ def compose(
     config: FellowConfig, state: StateFolder, environ: Mapping[str, str], stage_command: Sequence[str] = STAGE_COMMAND
 ) -> Fellow:
     """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
+    config = replace(config, ring_bind_host=bind_address(config.bind_host, read_interfaces()))
     clock, draw = SystemClock(), random.random
     hardware = HardwareReader(Hardware(config.memory_mb * MIB, config.stage_device))
     hardware.begin_measuring(config.stage_threads or cpu_count())

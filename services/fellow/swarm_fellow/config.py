@@ -103,7 +103,8 @@ class FellowConfig:
     ring_bind_host: str = env(
         "SWARM_RING_BIND_HOST",
         "127.0.0.1",
-        "interface the stages listen on for direct links; set but empty uses the relay alone",
+        "where the stages listen for direct links: an address, an interface such as wg0, or mesh for whichever overlay "
+        "network this machine is in; set but empty uses the relay alone",
     )
     ring_advertise_host: str = env(
         "SWARM_RING_ADVERTISE_HOST",
