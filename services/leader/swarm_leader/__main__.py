@@ -60,7 +60,7 @@ from swarm_leader.flows.network import Network
 from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
 from swarm_leader.flows.registry import Registry
-from swarm_leader.flows.replies import Replies
+from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.stage_load import StageLoading
 from swarm_leader.flows.sweep import sweep_forever
@@ -123,7 +123,7 @@ class Leader:
         self.registry = Registry(store.fellows, Leases(clock, config.lease_s), clock)
         self.board = Board(store.ledger)
         self.signals = Signals()
-        self.replies = Replies(config.event_queue_max)
+        self.replies = Replies(config.event_queue_max, config.hold_s, self._may_return)
         self.gates = Gates(config.queue_max, clock)
         tickets = Tickets(config.relay_secret.encode() or os.urandom(32))
         self.relay = make_relay(config, tickets, is_open=lambda: not self.is_enforced())
@@ -216,7 +216,8 @@ class Leader:
         transfer_pb2_grpc.add_TransferServicer_to_server(transfer, server)
         models_pb2_grpc.add_ModelsServicer_to_server(models, server)
         serving_pb2_grpc.add_ServingServicer_to_server(serving, server)
-        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(generating, doors), server)
+        inference = InferenceServicer(generating, doors, clock.monotonic_s)
+        inference_pb2_grpc.add_InferenceServicer_to_server(inference, server)
         fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock, telemetry), server)
         self.watching.add_to(server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
@@ -252,6 +253,12 @@ class Leader:
 
     def _check_fetch(self, model_id: str) -> None:
         check_fetch(self.board, current_caller().fellow_id, model_id)
+
+    def _may_return(self, fellow_id: str, reply: Reply) -> bool:
+        """Whether a reply may go on that waits for its fellow's link: the fellow may come back, and its ring stands."""
+        placement = self.board.by_id(reply.placement_id)
+        stands = placement is not None and placement.record.epoch == reply.epoch and placement.state.holds_memory
+        return stands and self.registry.leases.is_running(fellow_id)
 
     def _read_state(self) -> State:
         return read_leader(self.board, self.registry, self.gates, self.relay.board)

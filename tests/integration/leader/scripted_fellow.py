@@ -55,6 +55,7 @@ class ScriptedFellow:
         self.signals: list[fellow_link_pb2.Signal] = []
         self.requests: list[inference_link_pb2.ReplyRequest] = []
         self.cancels: list[str] = []
+        self.resumes: list[inference_link_pb2.ResumeReply] = []
         self.held: dict[str, fellow_link_pb2.HeldStage] = {}
         # Switches.
         self.load_failure = ""
@@ -121,11 +122,13 @@ class ScriptedFellow:
             self.registered = await registered
         self.credential = self.registered.node_credential or self.credential
 
-    def open_inference_link(self) -> None:
-        """Open it, after joining or after it was dropped."""
+    def open_inference_link(self, *kept: inference_link_pb2.KeptReply) -> None:
+        """Open it, after joining or after it was dropped. kept: replies that went on meanwhile."""
         assert self.registered is not None
         self._events = asyncio.Queue()
-        hello = inference_link_pb2.InferenceHello(fellow_id=self.registered.fellow_id, process_nonce=self.process_nonce)
+        hello = inference_link_pb2.InferenceHello(
+            fellow_id=self.registered.fellow_id, process_nonce=self.process_nonce, kept=kept
+        )
         self._events.put_nowait(inference_link_pb2.ServeRequest(hello=hello))
         self._links[2:] = [asyncio.create_task(self._serve())]
 
@@ -270,6 +273,9 @@ class ScriptedFellow:
         async for answer in call:
             if answer.WhichOneof("body") == "cancel":
                 self.cancels.append(answer.cancel.request_id)
+                continue
+            if answer.WhichOneof("body") == "resume":
+                self.resumes.append(answer.resume)
                 continue
             self.requests.append(answer.request)
             if self.replies_with is not None:

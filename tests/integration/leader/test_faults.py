@@ -177,7 +177,10 @@ async def test_a_ring_that_stays_down_is_given_up_after_a_few_tries(tmp_path):
 
 async def test_a_ring_that_broke_with_a_fellow_away_waits_for_it(tmp_path):
     """A machine that drops off the network breaks both its links; it has its whole lease to come back."""
-    async with running_leader(tmp_path, lease_s=8.0) as rig, joined(rig.address, *pair()) as (attic, kitchen):
+    async with (
+        running_leader(tmp_path, lease_s=8.0, hold_s=0.2) as rig,
+        joined(rig.address, *pair()) as (attic, kitchen),
+    ):
         await rig.load_ready(num_stages=2)
         await kitchen.leave()
 
@@ -279,7 +282,7 @@ async def test_after_a_restart_the_fleet_is_re_adopted_at_the_next_epoch(tmp_pat
     async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
         before = await rig.load_ready(num_stages=2)
         await rig.kill()
-    async with running_leader(tmp_path) as rig:
+    async with running_leader(tmp_path, hold_s=0.2) as rig:
         assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_RECOVERING
         refusal = await refusal_of(rig.generate())
         assert (refusal.why, refusal.facts["state"]) == (Reason.MODEL_NOT_READY, "recovering")

@@ -294,8 +294,8 @@ async def test_a_reply_that_never_ends_is_ended_by_the_deadline(tmp_path):
         await until(lambda: kitchen.cancels == ["r1"], "the cancel arrives")
 
 
-async def test_a_broken_inference_link_fails_its_replies_at_once(tmp_path):
-    async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
+async def test_a_broken_inference_link_fails_its_replies_at_once_where_nothing_is_held(tmp_path):
+    async with running_leader(tmp_path, hold_s=0) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
         await rig.load_ready()
         kitchen.replies_with = None
         call = rig.generate(request_id="r1")

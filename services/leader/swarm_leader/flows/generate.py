@@ -1,58 +1,46 @@
-"""One reply, from request to last event: find a ready ring, wait for a place, pass events on, bound the time."""
+"""One reply, from request to last event: find a ready ring, wait for a place, pass events on, go on after a break."""
 
 import asyncio
 import secrets
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Protocol
+from dataclasses import dataclass
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
-from swarm_core.errors import BadRequest, Conflict, DeadlinePassed, RemoteError, SwarmError
+from swarm_core.errors import BadRequest, CapabilityMissing, Conflict, ReplyNotFound, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.caller import Caller, Callers
 from swarm_leader.flows.drawing import check_drawing
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.gate import Gates, Standing, Turn
+from swarm_leader.flows.hold import Break, Hold
 from swarm_leader.flows.measure import Measuring, ReplyMeter
 from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.replies import Replies, Reply
-from swarm_leader.flows.signals import read_reason
-from swarm_leader.flows.words import say_way
+from swarm_leader.flows.reply_course import ReplyCourse
+from swarm_leader.flows.reply_events import ReplyEvents, too_late
+from swarm_leader.flows.reply_timing import join_attempts
 
 LINK_WAIT_S = 5.0  # a fellow opens its inference link right after it joined; a redial takes a moment
+Events = AsyncGenerator[generation_pb2.GenerationEvent, None]
 
 
-class Abandonable(Protocol):
-    """What a request stands in: its turn at the gate, then its reply."""
+@dataclass(frozen=True)
+class _Asked:
+    """One request on its way. at: the model in whose gate it has its place. deadline_s: on the loop's clock."""
 
-    def abandon(self) -> None:
-        """Nobody wants it any more."""
-
-
-class Caller:
-    """Whoever waits for one reply. `leave` ends the request at once, wherever it stands; safe to call at any time."""
-
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        self.is_gone = False
-        self._stands_in: Abandonable | None = None
-
-    def follow(self, stands_in: Abandonable) -> None:
-        """It waits at the gate, or its reply began."""
-        self._stands_in = stands_in
-        if self.is_gone:
-            stands_in.abandon()
-
-    def leave(self) -> None:
-        """The caller went away."""
-        self.is_gone = True
-        if self._stands_in is not None:
-            self._stands_in.abandon()
+    caller: Caller
+    model_id: str
+    at: str
+    generation: generation_pb2.Generation
+    course: ReplyCourse
+    deadline_s: float
 
 
 class Generating:
@@ -76,55 +64,78 @@ class Generating:
         self._board = board
         self._registry = registry
         self._rings = rings
-        self._faults = faults
         self._replies = replies
         self._gates = gates
         self._measuring = measuring
         self._config = config
         self._new_seed = new_seed
         self._new_id = new_id
-        self._active: set[str] = set()
+        self._callers = Callers()
+        self._hold = Hold(board, replies, config.hold_s)
+        self._reading = ReplyEvents(registry, faults, config)
 
-    def caller(self, request_id: str) -> Caller:
-        """A caller, with a name for its request when it gave none."""
-        return Caller(request_id or self._new_id())
+    def caller(self, request_id: str, owner: str = "") -> Caller:
+        """A caller, with a name for its request when it gave none. owner: id of its token, "" for none."""
+        return Caller(request_id or self._new_id(), owner)
 
-    async def generate(
-        self, caller: Caller, model_id: str, generation: generation_pb2.Generation
-    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+    async def generate(self, caller: Caller, model_id: str, generation: generation_pb2.Generation) -> Events:
         """The events of one reply, Done last. `generation` is checked by rpc and gets its seed and its adapter here.
 
-        Raises ModelNotFound, ServableCorrupt, ModelNotReady, Overloaded, DeadlinePassed, FellowLost, StageFailed,
-        Conflict, CapabilityMissing, Cancelled, and RemoteError with what the fellow failed it for. Whatever ends
-        this, the session ends on every stage.
+        A reply whose ring breaks goes on as soon as a ring can, for as long as config.hold_s; until then its caller
+        hears Queued events. Raises ModelNotFound, ServableCorrupt, ModelNotReady, Overloaded, DeadlinePassed,
+        FellowLost, StageFailed, Conflict, CapabilityMissing, Cancelled, and RemoteError with what the fellow failed it
+        for. Whatever ends this, the session ends on every stage.
         """
-        if caller.request_id in self._active:
-            raise Conflict(f"request_id {caller.request_id} is in use by a reply that still runs", field="request_id")
-        self._active.add(caller.request_id)
-        meter = self._measuring.reply()
-        if (serving := self._board.serving_of(model_id)) is not None:
-            placement, adapter = serving
-            meter.take_model(placement.model_id, adapter)
-        try:
-            async for event in self._generate(caller, model_id, generation, meter):
+        kept = self._replies.kept(caller.request_id)
+        if kept is not None and kept.reply.owner != caller.owner:
+            raise Conflict(f"request_id {caller.request_id} is another caller's", field="request_id")
+        async with self._callers.running(caller, takes_over=generation.HasField("resume")):
+            meter = self._measuring.reply()
+            if (serving := self._board.serving_of(model_id)) is not None:
+                placement, adapter = serving
+                meter.take_model(placement.model_id, adapter)
+            async for event in _metered(self._generate(caller, model_id, generation, meter), meter):
                 yield event
-        except SwarmError as error:
-            meter.take_failure(error)
-            raise
-        except Exception:
-            meter.take_failure(SwarmError("internal error"))
-            raise
-        finally:
-            meter.take_cancel()  # what has no end until here has lost its caller
-            self._active.discard(caller.request_id)
+
+    async def resume(self, caller: Caller, after_sequence: int, wait_s: float) -> Events:
+        """More events of a reply that a fellow keeps, Done last. wait_s: for that fellow to say so.
+
+        Raises ReplyNotFound when none does, or not from there, when it is another caller's, and when its ring breaks:
+        the caller alone knows with what the reply goes on. DeadlinePassed and others as generate.
+        """
+        lost = ReplyNotFound(f"no fellow keeps reply {caller.request_id} from event {after_sequence + 1} on")
+        living = [one.fellow_id for one in self._registry.all() if self._registry.leases.is_running(one.fellow_id)]
+        kept = await self._replies.wait_kept(caller.request_id, wait_s, living)
+        if kept is None or kept.reply.owner != caller.owner or kept.reply.first_sequence > after_sequence + 1:
+            raise lost
+        placement = self._board.by_id(kept.reply.placement_id)
+        if placement is None:
+            raise lost
+        deadline_s = asyncio.get_running_loop().time() + self._config.request_timeout_s
+        model_id = kept.reply.model_id or placement.model_id
+        gate, places = self._gates.of(placement.model_id), placement.record.in_flight_max
+        course = ReplyCourse()
+        async with self._callers.running(caller):
+            meter = self._measuring.reply()
+            meter.take_model(placement.model_id, "" if model_id == placement.model_id else model_id)
+            with gate.turn(caller.request_id, caller.owner, 1.0, places) as turn:
+                meter.take_place()  # it has one on its stage, whatever the gate says
+                try:
+                    reply = self._replies.take_up(kept, after_sequence)
+                    events = self._read(caller, reply, turn, meter, placement, course, deadline_s)
+                    async for event in _metered(events, meter):
+                        yield event
+                except SwarmError as error:
+                    raise (lost if course.may_go_on(error, can_resume=True) else error) from None
 
     async def _generate(
         self, caller: Caller, model_id: str, generation: generation_pb2.Generation, meter: ReplyMeter
-    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
-        deadline_s = asyncio.get_running_loop().time() + self._config.request_timeout_s
-        async with aclosing(self._rings.wake(model_id)) as standings:
-            async for standing in standings:
-                yield _queued_event(standing)
+    ) -> Events:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._config.request_timeout_s
+        course = ReplyCourse(generation.resume if generation.HasField("resume") else None)
+        async for event in self._until_ready(caller, model_id, min(deadline_s, loop.time() + self._hold.hold_s)):
+            yield event
         placement, generation.adapter = self._rings.require(model_id)
         self._check_tokens(model_id, generation)
         check_drawing(generation, self._ring(placement))
@@ -133,17 +144,27 @@ class Generating:
         generation.caller_weight = self._config.weights.get(generation.caller, 1.0)
         gate = self._gates.of(placement.model_id)  # adapters wait with their base: they share its places
         places = placement.record.in_flight_max
+        asked = _Asked(caller, model_id, placement.model_id, generation, course, deadline_s)
         with gate.turn(caller.request_id, generation.caller, generation.caller_weight, places) as turn:
             caller.follow(turn)
             async for event in self._waits(turn, placement.model_id, deadline_s):
                 yield event
             meter.take_place()
-            reply, placement = await self._open(caller, model_id, placement.model_id, generation)
-            try:
-                async for event in self._events(reply, turn, meter, placement, deadline_s):
-                    yield event
-            finally:
-                self._replies.close(reply)
+            async for event in self._attempts(asked, turn, meter):
+                yield event
+
+    async def _until_ready(self, caller: Caller, model_id: str, until_s: float) -> Events:
+        """Until an idle model has loaded again, or one that heals is well; how the request stands meanwhile."""
+        async with aclosing(self._rings.wake(model_id)) as standings:
+            async for standing in standings:
+                yield _queued_event(standing)
+        serving = self._board.serving_of(model_id)
+        if serving is None or not self._hold.is_healing(model_id):
+            return
+        with self._gates.of(serving[0].model_id).load_awaited():
+            async with aclosing(self._hold.wait_healed(caller, model_id, until_s)) as standings:
+                async for standing in standings:
+                    yield _queued_event(standing)
 
     async def _waits(
         self, turn: Turn, model_id: str, deadline_s: float
@@ -155,77 +176,109 @@ class Generating:
                     standing = await turn.next()
             except TimeoutError:
                 running = self._gates.of(model_id).running
-                raise self._too_late(f"a place among the {running} replies of {model_id}") from None
+                raise too_late(self._config, f"a place among the {running} replies of {model_id}") from None
             if standing is None:
                 return
             yield _queued_event(standing)
 
-    async def _open(
-        self, caller: Caller, model_id: str, at: str, generation: generation_pb2.Generation
-    ) -> tuple[Reply, Placement]:
-        """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited.
+    async def _attempts(self, asked: _Asked, turn: Turn, meter: ReplyMeter) -> Events:
+        """The reply on one ring after the other, until one brings its end, or what broke it cannot be mended."""
+        loop, course = asyncio.get_running_loop(), asked.course
+        began_s, until_s, reached = loop.time(), 0.0, -1
+        while True:
+            attempt = self._attempt(asked, turn, meter, began_s)
+            try:
+                async with aclosing(attempt):
+                    async for event in attempt:
+                        yield event
+                return
+            except SwarmError as error:
+                broke = error
+            if self._replies.is_stopping or not course.may_go_on(broke, self._can_resume(asked.model_id)):
+                raise broke
+            if self._hold.hold_s <= 0:
+                raise broke
+            if course.sequence > reached:  # nothing came since: it is the same interruption still
+                reached, until_s = course.sequence, loop.time() + self._hold.hold_s
+            course.note_break()
+            turn.hold(True)
+            placement_id, epoch = course.ring
+            waiting = self._hold.wait_ring(
+                asked.caller, asked.model_id, Break(broke, placement_id, epoch), min(until_s, asked.deadline_s)
+            )
+            async with aclosing(waiting):
+                async for standing in waiting:
+                    yield _queued_event(standing)
+            turn.hold(False)
 
-        at: the model in whose gate it has its place.
-        """
-        placement, _ = self._rings.require(model_id, at)
+    async def _attempt(self, asked: _Asked, turn: Turn, meter: ReplyMeter, began_s: float) -> Events:
+        """The reply on the ring that answers now, from where its caller has it. began_s: of the first attempt."""
+        reply, placement = await self._open(asked)
+        before_ms = (asyncio.get_running_loop().time() - began_s) * 1e3
+        events = self._read(asked.caller, reply, turn, meter, placement, asked.course, asked.deadline_s, before_ms)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _read(
+        self,
+        caller: Caller,
+        reply: Reply,
+        turn: Turn,
+        meter: ReplyMeter,
+        placement: Placement,
+        course: ReplyCourse,
+        deadline_s: float,
+        before_ms: float = 0.0,
+    ) -> Events:
+        """Events of one attempt, noted; it is closed at the end."""
+        caller.follow(reply)
+        try:
+            async with aclosing(self._reading.read(reply, turn, placement, deadline_s)) as events:
+                async for event in events:
+                    kind = event.WhichOneof("event")
+                    if kind == "done" and course.is_interrupted:
+                        join_attempts(event.done, before_ms)
+                    meter.take_event(event, kind)
+                    course.take(event, kind)
+                    yield event
+        finally:
+            self._replies.close(reply)
+
+    async def _open(self, asked: _Asked) -> tuple[Reply, Placement]:
+        """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited."""
+        caller, model_id, generation, course = asked.caller, asked.model_id, asked.generation, asked.course
+        if (serving := self._board.serving_of(model_id)) is not None:
+            course.ring = (serving[0].record.placement_id, serving[0].record.epoch)
+        placement, _ = self._rings.require(model_id, asked.at)
         first = placement.record.stages[0].fellow_id
         link = await self._replies.link_of(first, self._registry.name_of(first), LINK_WAIT_S)
-        placement, generation.adapter = self._rings.require(model_id, at)
+        placement, generation.adapter = self._rings.require(model_id, asked.at)
+        record = placement.record
+        course.ring = (record.placement_id, record.epoch)
         check_drawing(generation, self._ring(placement))
+        if course.has_begun:
+            self._check_resume(placement)
+        generation.ClearField("resume")
+        if (resume := course.resume()) is not None:
+            generation.resume.CopyFrom(resume)
         request = link_pb2.ReplyRequest(
             request_id=caller.request_id,
-            placement_id=placement.record.placement_id,
-            epoch=placement.record.epoch,
+            placement_id=record.placement_id,
+            epoch=record.epoch,
             generation=generation,
+            owner=caller.owner,
+            keep_ms=int(self._replies.keep_s * 1000),
+            model_id=model_id,
         )
-        reply = self._replies.open(link, request)
-        caller.follow(reply)
-        return reply, placement
-
-    async def _events(
-        self, reply: Reply, turn: Turn, meter: ReplyMeter, placement: Placement, deadline_s: float
-    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
-        """Events until the last; each within the progress time, all within the deadline."""
-        loop = asyncio.get_running_loop()
-        epoch, way = placement.record.epoch, say_way(placement.record)
-        waited_for = f"fellow {reply.link.fellow_name}"
-        positions, is_queued = self._positions(placement), False
-        while True:
-            silent_s = loop.time() + self._config.progress_timeout_s
-            try:
-                async with asyncio.timeout_at(min(deadline_s, silent_s)):
-                    event = await reply.next()
-            except TimeoutError:
-                computed = self._positions(placement)
-                if loop.time() < deadline_s and (is_queued or computed != positions):
-                    # A long prompt has no events, yet the stage computes; who waits for KV waits for another reply.
-                    positions = computed
-                    continue
-                is_total = loop.time() >= deadline_s
-                late = self._too_late(waited_for, is_total)
-                reply.fail(late)
-                if not is_total:
-                    self._faults.take_stall(placement, epoch, late.message)
-                raise late from None
-            kind = event.WhichOneof("event")
-            meter.take_event(event, kind)
-            if is_queued or kind == "queued":
-                is_queued = kind == "queued"
-                turn.hold(is_queued)
-            if kind == "failed":
-                failed = event.failed
-                raise RemoteError(read_reason(failed.reason), failed.message, **dict(failed.metadata))
-            if kind == "done":
-                event.done.timing.route = way
-            yield event
-            if kind == "done":
-                return
+        return self._replies.open(link, request, course.sequence), placement
 
     def _check_tokens(self, model_id: str, generation: generation_pb2.Generation) -> None:
-        """Token ids must be the model's. Raises BadRequest with both numbers."""
+        """Token ids must be the model's, and as many as fit. Raises BadRequest with both numbers."""
         ids_by_field = {
             "prompt_ids": generation.prompt_ids.ids,
             "logit_bias": [bias.token for bias in generation.sampling.logit_bias],
+            "resume": generation.resume.ids,
         }
         for field, ids in ids_by_field.items():
             if ids and max(ids) >= (size := self._catalog.get(model_id).vocabulary_size):
@@ -235,22 +288,48 @@ class Generating:
                     token=max(ids),
                     vocabulary_size=size,
                 )
+        count = len(generation.resume.ids)
+        if count and count > (most := self._catalog.get(model_id).context_tokens_max):
+            raise BadRequest(f"resume has {count} tokens; a reply of {model_id} has {most} at most", field="resume")
 
     def _ring(self, placement: Placement) -> list[Fellow]:
         """The fellows that serve a placement, but for those the registry has forgotten."""
         fellows = [self._registry.get(stage.fellow_id) for stage in placement.record.stages]
         return [fellow for fellow in fellows if fellow is not None]
 
-    def _positions(self, placement: Placement) -> int:
-        """Positions stage 0 has computed, as of the last heartbeat."""
-        fellow = self._registry.get(placement.record.stages[0].fellow_id)
-        held = fellow.stages.get(placement.record.placement_id) if fellow else None
-        return held.status.positions if held and held.status else 0
+    def _can_resume(self, model_id: str) -> bool:
+        """Whether the ring of a model goes on with replies that have begun."""
+        serving = self._board.serving_of(model_id)
+        return serving is not None and not self._lacking_resume(serving[0])
 
-    def _too_late(self, waited_for: str, is_total: bool = True) -> SwarmError:
-        limit_s = self._config.request_timeout_s if is_total else self._config.progress_timeout_s
-        what = "was not done" if is_total else "made no progress"
-        return DeadlinePassed(f"the reply {what} within {limit_s:g} s; waited for {waited_for}", waited_for=waited_for)
+    def _lacking_resume(self, placement: Placement) -> list[Fellow]:
+        """A fellow that has not come back since the leader started has not said yet what it can do."""
+        ring = self._ring(placement)
+        return [fellow for fellow in ring if fellow.link is not None and not fellow.capabilities.serve_resume]
+
+    def _check_resume(self, placement: Placement) -> None:
+        if lacking := self._lacking_resume(placement):
+            raise CapabilityMissing(
+                f"fellow {lacking[0].name} lacks serve_resume: a reply that has begun cannot go on there; upgrade it",
+                fellow=lacking[0].name,
+                capability="serve_resume",
+            )
+
+
+async def _metered(events: Events, meter: ReplyMeter) -> Events:
+    """The same events; the meter hears of the end."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield event
+    except SwarmError as error:
+        meter.take_failure(error)
+        raise
+    except Exception:
+        meter.take_failure(SwarmError("internal error"))
+        raise
+    finally:
+        meter.take_cancel()  # what has no end until here has lost its caller
 
 
 def _queued_event(standing: Standing) -> generation_pb2.GenerationEvent:

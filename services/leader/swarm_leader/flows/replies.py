@@ -1,110 +1,41 @@
-"""Replies in flight, between the fellow that makes them and the caller that reads them. Every reply has one end."""
+"""Every reply in flight, and the inference link of each fellow. A link that breaks may come back with its replies."""
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 
 from silentswarm.core.v1.generation_pb2 import GenerationEvent
 from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
-from swarm_core.errors import Cancelled, FellowLost, ModelNotReady, Overloaded, StageFailed, SwarmError
+from swarm_core.errors import FellowLost, ModelNotReady, ReplyNotFound, SwarmError
 
-from swarm_leader.flows.link import Link
+from swarm_leader.flows.kept import Kept, KeptReplies
+from swarm_leader.flows.reply import InferenceLink, Reply
 
-InferenceLink = Link[link_pb2.ServeResponse]
-LAST_EVENTS = ("done", "failed")
-
-
-class Reply:
-    """One reply: a bounded queue of events and at most one failure. Read by one caller."""
-
-    def __init__(self, request: link_pb2.ReplyRequest, link: InferenceLink, events_max: int) -> None:
-        self.request_id = request.request_id
-        self.placement_id = request.placement_id
-        self.link = link
-        self._events_max = events_max
-        self._events: deque[GenerationEvent] = deque()
-        self._sequence = 0
-        self._failure: SwarmError | None = None
-        self._is_complete = False
-        self._wake = asyncio.Event()
-
-    @property
-    def is_over(self) -> bool:
-        """Nothing more comes from the fellow, or nothing more is wanted."""
-        return self._is_complete or self._failure is not None
-
-    def take(self, event: GenerationEvent) -> None:
-        """An event came. Repeats are dropped; a gap, or a reader that is too far behind, fails the reply."""
-        if not event.sequence and event.HasField("queued"):
-            self._take_queued(event)
-            return
-        if self.is_over or event.sequence <= self._sequence:
-            return
-        if event.sequence != self._sequence + 1:
-            self.fail(
-                StageFailed(
-                    f"events {self._sequence + 1}..{event.sequence - 1} of the reply never came",
-                    fellow=self.link.fellow_name,
-                )
-            )
-            return
-        if len(self._events) >= self._events_max:
-            self.fail(
-                Overloaded(
-                    f"the reader is {len(self._events)} events behind, which is as many as are kept",
-                    events=len(self._events),
-                )
-            )
-            return
-        self._sequence = event.sequence
-        self._is_complete = event.WhichOneof("event") in LAST_EVENTS
-        self._events.append(event)
-        self._wake.set()
-
-    def _take_queued(self, event: GenerationEvent) -> None:
-        """How it stands before its start. Only the newest is kept: an older one is out of date."""
-        if self.is_over or self._sequence:
-            return
-        self._events.clear()
-        self._events.append(event)
-        self._wake.set()
-
-    def fail(self, why: SwarmError) -> None:
-        """End it, and end it on every stage. The first end stands."""
-        if self.is_over:
-            return
-        self._failure = why
-        self._events.clear()
-        self._wake.set()
-        if self.link.ended is None:
-            cancel = link_pb2.CancelReply(request_id=self.request_id)
-            try:
-                self.link.send(link_pb2.ServeResponse(cancel=cancel))
-            except FellowLost:
-                return  # the link just ended, and with it every reply on it
-
-    def abandon(self) -> None:
-        """Nobody wants it any more."""
-        self.fail(Cancelled("the caller went away"))
-
-    async def next(self) -> GenerationEvent:
-        """The next event. The caller has the deadline. Raises what failed the reply."""
-        while True:
-            if self._failure is not None:
-                raise self._failure
-            if self._events:
-                return self._events.popleft()
-            self._wake.clear()
-            await self._wake.wait()
+__all__ = ["InferenceLink", "Replies", "Reply"]
+ADRIFT_S = 10.0  # a fellow opens its inference link again within a second or two, if it can
+LOOK_S = 0.25  # how soon it is noticed that waiting for a link became useless
+LEFT_MAX = 1024
 
 
 class Replies:
-    """Every reply in flight, and the inference link of each fellow."""
+    """Every reply in flight. keep_s: how long fellows keep a reply whose link broke; 0 is not at all.
 
-    def __init__(self, events_max: int) -> None:
+    may_return: whether a reply that is adrift may still go on where it was made.
+    """
+
+    def __init__(
+        self, events_max: int, keep_s: float = 0.0, may_return: Callable[[str, Reply], bool] = lambda _, reply: True
+    ) -> None:
+        self.keep_s = keep_s
+        self.is_stopping = False
         self._events_max = events_max
+        self._may_return = may_return
         self._replies: dict[str, Reply] = {}
         self._links: dict[str, InferenceLink] = {}
+        self._kept = KeptReplies(keep_s, lambda: asyncio.get_running_loop().time())
+        self._left: OrderedDict[str, None] = OrderedDict()  # ended here while their fellow was away
+        self._drifting: set[asyncio.Task[None]] = set()
         self._attached = asyncio.Condition()
         self._emptied = asyncio.Event()
 
@@ -113,13 +44,14 @@ class Replies:
         """No reply runs."""
         return not self._replies
 
-    async def attach(self, link: InferenceLink) -> None:
-        """A fellow opened its inference link; an older one of it ends."""
+    async def attach(self, link: InferenceLink, kept: Sequence[link_pb2.KeptReply] = ()) -> None:
+        """A fellow opened its inference link; an older one of it ends. kept: replies that it kept going."""
         older = self._links.get(link.fellow_id)
         self._links[link.fellow_id] = link
         if older is not None:
             older.end(FellowLost(f"fellow {link.fellow_name} opened a newer inference link", fellow=link.fellow_name))
         link.when_ended(lambda why: self._link_ended(link, why))
+        self._rejoin(link, kept)
         async with self._attached:
             self._attached.notify_all()
 
@@ -134,16 +66,50 @@ class Replies:
             ) from None
         return self._links[fellow_id]
 
-    def open(self, link: InferenceLink, request: link_pb2.ReplyRequest) -> Reply:
-        """Send a request down a link. The request id must be unique among those that run. Raises FellowLost."""
+    def open(self, link: InferenceLink, request: link_pb2.ReplyRequest, after_sequence: int = 0) -> Reply:
+        """Send a request down a link. The request id must be unique among those that run. Raises FellowLost.
+
+        after_sequence: the request goes on behind this event.
+        """
         assert request.request_id not in self._replies
-        reply = Reply(request, link, self._events_max)
+        self._kept.take(request.request_id)
+        reply = Reply(request, link, self._events_max, after_sequence)
         link.send(link_pb2.ServeResponse(request=request))
         self._replies[request.request_id] = reply
         return reply
 
+    def kept(self, request_id: str) -> Kept | None:
+        """A reply that a fellow keeps and nobody follows."""
+        return self._kept.find(request_id)
+
+    async def wait_kept(self, request_id: str, wait_s: float, fellow_ids: Iterable[str]) -> Kept | None:
+        """The same; waits while the link of one of these fellows is not back yet."""
+        awaited = set(fellow_ids)
+        return await self._kept.wait(request_id, wait_s, lambda: not awaited <= self._links.keys())
+
+    def take_up(self, kept: Kept, after_sequence: int) -> Reply:
+        """Follow a kept reply from an event on. Raises ReplyNotFound, FellowLost."""
+        link, told = self._links.get(kept.fellow_id), kept.reply
+        if link is None or told.request_id in self._replies:
+            raise ReplyNotFound(f"reply {told.request_id} is not kept any more")
+        self._kept.take(told.request_id)
+        request = link_pb2.ReplyRequest(
+            request_id=told.request_id,
+            placement_id=told.placement_id,
+            epoch=told.epoch,
+            keep_ms=int(self.keep_s * 1000),
+        )
+        reply = Reply(request, link, self._events_max, after_sequence)
+        reply.rejoin(link)
+        self._replies[reply.request_id] = reply
+        return reply
+
     def close(self, reply: Reply) -> None:
         """The caller is done with it; a reply that still runs is cancelled on every stage."""
+        if reply.is_adrift:
+            self._left[reply.request_id] = None
+            while len(self._left) > LEFT_MAX:
+                self._left.popitem(last=False)
         reply.abandon()
         self._replies.pop(reply.request_id, None)
         if not self._replies:
@@ -169,17 +135,60 @@ class Replies:
                 await self._emptied.wait()
 
     def end_links(self, why: SwarmError) -> None:
-        """The leader stops."""
+        """The leader stops. Fellows keep what they were told to keep; here it is over."""
+        self.is_stopping = True
         for link in list(self._links.values()):
             link.end(why)
+        for task in self._drifting:
+            task.cancel()
+
+    def _rejoin(self, link: InferenceLink, kept: Sequence[link_pb2.KeptReply]) -> None:
+        """Replies that waited for this fellow go on, or are over; what else it kept is remembered."""
+        named = {one.request_id: one for one in kept}
+        for reply in list(self._replies.values()):
+            if not reply.is_adrift or reply.link.fellow_id != link.fellow_id:
+                continue
+            told = named.pop(reply.request_id, None)
+            same = told is not None and (told.placement_id, told.epoch) == (reply.placement_id, reply.epoch)
+            if told is None or not same or told.first_sequence > reply.sequence + 1:
+                name = link.fellow_name
+                reply.fail(FellowLost(f"fellow {name} came back without the reply", fellow=name))
+            else:
+                try:
+                    reply.rejoin(link)
+                except FellowLost as gone:  # it ended just now
+                    reply.fail(gone)
+        for request_id in [request_id for request_id in named if request_id in self._left]:
+            del named[request_id], self._left[request_id]
+            with contextlib.suppress(FellowLost):
+                link.send(link_pb2.ServeResponse(cancel=link_pb2.CancelReply(request_id=request_id)))
+        self._kept.remember(link.fellow_id, named.values())
 
     def _link_ended(self, link: InferenceLink, why: SwarmError) -> None:
         if self._links.get(link.fellow_id) is link:
             del self._links[link.fellow_id]
+            self._kept.forget(link.fellow_id)
+        name = link.fellow_name
         for reply in list(self._replies.values()):
-            if reply.link is link:
-                reply.fail(
-                    FellowLost(
-                        f"fellow {link.fellow_name} was lost during the reply: {why.message}", fellow=link.fellow_name
-                    )
-                )
+            if reply.link is not link or reply.is_over:
+                continue
+            lost = FellowLost(f"fellow {name} was lost during the reply: {why.message}", fellow=name)
+            if self.is_stopping:
+                reply.fail(why)
+            elif reply.is_kept:
+                reply.drift(f"the link to fellow {name} broke; the reply goes on when it is back")
+                task = asyncio.ensure_future(self._wait_back(reply, link, lost))
+                self._drifting.add(task)
+                task.add_done_callback(self._drifting.discard)
+            else:
+                reply.fail(lost)
+
+    async def _wait_back(self, reply: Reply, link: InferenceLink, lost: FellowLost) -> None:
+        """Give a reply up whose fellow does not come back in time, or for nothing."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + ADRIFT_S
+        while reply.is_adrift and reply.link is link and not reply.is_over:
+            if loop.time() >= until_s or not self._may_return(link.fellow_id, reply):
+                reply.fail(lost)
+                return
+            await asyncio.sleep(LOOK_S)

@@ -27,6 +27,7 @@ _RANGES = {
     "presence_penalty": (-2.0, 2.0),
     "top_logprobs": (0, TOP_LOGPROBS_MAX),
 }
+SEQUENCE_END = 2**53  # what JSON can still say exactly
 ROLES = ("system", "user", "assistant", "tool")
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
@@ -45,6 +46,8 @@ def check_generation(generation: generation_pb2.Generation) -> generation_pb2.Ge
         raise BadRequest(f"a caller has {CALLER_FORM}, or is empty", field="caller")
     _check_input(generation)
     _check_sampling(generation.sampling)
+    if generation.HasField("resume"):
+        _check_resume(generation)
     if generation.HasField("constraint"):
         check_constraint(generation.constraint)
     if generation.HasField("new_tokens_max") and generation.new_tokens_max < 1:
@@ -100,6 +103,17 @@ def _check_sampling(sampling: generation_pb2.Sampling) -> None:
         wrong = f"repetition_penalty is {sampling.repetition_penalty:g}; it must be above 0, where 1 is none"
         raise BadRequest(wrong, field="repetition_penalty")
     _check_biases(sampling.logit_bias)
+
+
+def _check_resume(generation: generation_pb2.Generation) -> None:
+    """What a caller can have of a reply. Each event of tokens has one at least, and Started comes before them."""
+    resume = generation.resume
+    if not 0 <= resume.sequence < SEQUENCE_END:
+        raise BadRequest(f"resume.sequence is {resume.sequence}, which no reply reaches", field="resume")
+    if (resume.ids or resume.is_flushed) and resume.sequence < 2:
+        raise BadRequest(f"resume has tokens, but ends with event {resume.sequence}", field="resume")
+    if resume.sequence and not generation.sampling.HasField("seed"):
+        raise BadRequest("a reply goes on with the seed it began with; give sampling.seed", field="sampling.seed")
 
 
 def _check_biases(biases: Sequence[generation_pb2.LogitBias]) -> None:

@@ -16,6 +16,7 @@ from swarm_leader.rpc.access import check_own, current_caller
 log = structlog.get_logger()
 
 HELLO_TIMEOUT_S = 10.0
+KEPT_MAX = 1024  # replies that one fellow may name
 
 
 class InferenceLinkServicer(inference_link_pb2_grpc.InferenceLinkServicer):
@@ -37,7 +38,7 @@ class InferenceLinkServicer(inference_link_pb2_grpc.InferenceLinkServicer):
         link: InferenceLink = InferenceLink(fellow_id, name)
         gone = FellowLost(f"its inference link broke ({context.peer()})", fellow=name)
         context.add_done_callback(lambda _: link.end(gone))
-        await self._replies.attach(link)
+        await self._replies.attach(link, list(hello.kept)[:KEPT_MAX])
         reading = asyncio.create_task(self._read(link, requests, gone))
         try:
             while True:

@@ -1,0 +1,78 @@
+"""The events of one attempt at a reply, as its fellow sends them, within their time. Opens and closes nothing."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from silentswarm.core.v1 import generation_pb2
+from swarm_core.errors import DeadlinePassed, RemoteError, SwarmError
+
+from swarm_leader.config import LeaderConfig
+from swarm_leader.flows.board import Placement
+from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.gate import Turn
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.reply import Reply
+from swarm_leader.flows.signals import read_reason
+from swarm_leader.flows.words import say_way
+
+
+class ReplyEvents:
+    """Reads replies."""
+
+    def __init__(self, registry: Registry, faults: Faults, config: LeaderConfig) -> None:
+        self._registry = registry
+        self._faults = faults
+        self._config = config
+
+    async def read(
+        self, reply: Reply, turn: Turn, placement: Placement, deadline_s: float
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+        """Events until the last; each within the progress time, all within the deadline.
+
+        Raises DeadlinePassed, what failed the reply here, and RemoteError with what the fellow failed it for.
+        """
+        loop = asyncio.get_running_loop()
+        epoch, way = placement.record.epoch, say_way(placement.record)
+        waited_for = f"fellow {reply.link.fellow_name}"
+        positions, is_queued = self._positions(placement), False
+        while True:
+            silent_s = loop.time() + self._config.progress_timeout_s
+            try:
+                async with asyncio.timeout_at(min(deadline_s, silent_s)):
+                    event = await reply.next()
+            except TimeoutError:
+                computed = self._positions(placement)
+                if loop.time() < deadline_s and (is_queued or reply.is_adrift or computed != positions):
+                    # A long prompt has no events, yet the stage computes; who waits for KV waits for another reply.
+                    positions = computed
+                    continue
+                is_total = loop.time() >= deadline_s
+                late = too_late(self._config, waited_for, is_total)
+                reply.fail(late)
+                if not is_total:
+                    self._faults.take_stall(placement, epoch, late.message)
+                raise late from None
+            kind = event.WhichOneof("event")
+            if is_queued or kind == "queued":
+                is_queued = kind == "queued"
+                turn.hold(is_queued)
+            if kind == "failed":
+                failed = event.failed
+                raise RemoteError(read_reason(failed.reason), failed.message, **dict(failed.metadata))
+            if kind == "done":
+                event.done.timing.route = way
+            yield event
+            if kind == "done":
+                return
+
+    def _positions(self, placement: Placement) -> int:
+        """Positions stage 0 has computed, as of the last heartbeat."""
+        status = self._registry.status_of(placement.record.stages[0].fellow_id, placement.record.placement_id)
+        return status.positions if status is not None else 0
+
+
+def too_late(config: LeaderConfig, waited_for: str, is_total: bool = True) -> SwarmError:
+    """A reply ran out of time: all of it, or that between two events."""
+    limit_s = config.request_timeout_s if is_total else config.progress_timeout_s
+    what = "was not done" if is_total else "made no progress"
+    return DeadlinePassed(f"the reply {what} within {limit_s:g} s; waited for {waited_for}", waited_for=waited_for)
