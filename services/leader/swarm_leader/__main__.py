@@ -44,7 +44,7 @@ from swarm_leader.catalog.importer import Importer
 from swarm_leader.config import LeaderConfig, check
 from swarm_leader.domain.leases import Leases
 from swarm_leader.flows.admission import Admissions
-from swarm_leader.flows.board import Board
+from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.doors import Doors, check_fetch
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.faults import Faults
@@ -61,6 +61,7 @@ from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies, Reply
+from swarm_leader.flows.routes_back import RoutesBack
 from swarm_leader.flows.signals import Signals
 from swarm_leader.flows.stage_load import StageLoading
 from swarm_leader.flows.sweep import sweep_forever
@@ -167,6 +168,9 @@ class Leader:
         )
         admissions = Admissions(self.doors.join_tokens, self.doors.are_open)
         self.joining = Joining(self.registry, store.fellows, self.board, self.faults, clock, admissions)
+        self.routes_back = RoutesBack(
+            self.board, self.registry, self.signals, self._rewire, self._has_replies, clock, config.route_retry_s
+        )
         self.access = Access(self.doors.tokens, self.registry, self.doors.calls, self.joining.confirm)
         self._clock = clock
 
@@ -236,6 +240,7 @@ class Leader:
         """The server answers now: judge leases, take work."""
         self.tasks.start(sweep_forever(self.registry, self.faults), "sweep")
         self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
+        self.tasks.start(self.routes_back.watch_forever(), "routes back to direct")
         self.tasks.start(self.watching.run(), "watch over machines")
         self.health.phase = "serving"
 
@@ -259,6 +264,12 @@ class Leader:
         placement = self.board.by_id(reply.placement_id)
         stands = placement is not None and placement.record.epoch == reply.epoch and placement.state.holds_memory
         return stands and self.registry.leases.is_running(fellow_id)
+
+    def _rewire(self, placement: Placement, why: str) -> None:
+        self.faults.take_stall(placement, placement.record.epoch, why)
+
+    def _has_replies(self, model_id: str) -> bool:
+        return self.gates.of(model_id).running > 0
 
     def _read_state(self) -> State:
         return read_leader(self.board, self.registry, self.gates, self.relay.board)

@@ -86,6 +86,12 @@ class LeaderConfig:
     step_costs: bool = env("SWARM_SERVE_STEP_COSTS", False, "stages measure a step's costs after load, into their log")
     serve_dtype: str = env("SWARM_SERVE_DTYPE", "", "F32, F16 or BF16; empty is what the fellows compute in")
     pipeline_transport: str = env("SWARM_PIPELINE_TRANSPORT", "auto", "auto, tunnel, p2p or mesh, unless a load says")
+    route_retry_s: float = env(
+        "SWARM_ROUTE_RETRY_S",
+        300.0,
+        "how often a relayed link that should be direct is tried again, in seconds; the wait doubles after each try in "
+        "vain, up to an hour; 0 never tries",
+    )
     mesh_networks: str = env(
         "SWARM_MESH_NETWORKS",
         "",
