@@ -14,6 +14,9 @@ os.environ.setdefault("SWARM_STAGE_SPARE", "off")
 # Nor do fellows hold stages that a test did not ask for.
 os.environ.setdefault("SWARM_COVERS", "off")
 
+# Nor does a fellow measure its machine beside what a test is about.
+os.environ.setdefault("SWARM_FELLOW_BENCHMARK", "off")
+
 # How long an example takes says how busy the machine is, nothing about the code.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

@@ -34,7 +34,9 @@ from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.spare import SpareKeeper
 from swarm_fellow.flows.stages import StageLimits, StageTable
+from swarm_fellow.flows.survey import Survey
 from swarm_fellow.host.address import advertised_host, bind_address, read_interfaces
+from swarm_fellow.host.benchmark import Benchmark
 from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.hardware import MIB, Hardware, cpu_count
@@ -64,14 +66,17 @@ def compose(
     """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
     config = replace(config, ring_bind_host=bind_address(config.bind_host, read_interfaces()))
     clock, draw = SystemClock(), random.random
-    hardware = HardwareReader(Hardware(config.memory_mb * MIB, config.stage_device))
-    hardware.begin_measuring(config.stage_threads or cpu_count())
+    threads = config.stage_threads or cpu_count()
     host = StageHost(stage_command, state.path, environ)
     limits = StageLimits(config.loaded_models_max, config.idle_unload_s, config.stage_silent_max_s)
     table = StageTable(host, limits, clock, draw)
     door = LeaderDoor(config.leader, config.leader_ca, config.join_token, state.path, config.allow_insecure)
     certificates = NodeCertificates(state.path, clock)
     transfer = TransferClient(lambda: door.dial(TRANSFER_MESSAGE_BYTES_MAX))
+    lent = Hardware(config.memory_mb * MIB, config.stage_device)
+    hardware = HardwareReader(lent, down_bytes_per_s=lambda: transfer.down_bytes_per_s)
+    hardware.begin_measuring(threads)
+    benchmark = Benchmark(state.path, threads, environ, clock) if config.benchmark == "auto" else None
     notifier = ServiceNotifier(environ)
     room = CacheRoom(config.model_cache, int(config.cache_max_gb * 2**30))
     hub = HubSource(HubAccess(config.hf_endpoint, config.hf_token, proxies_of(environ)))
@@ -93,6 +98,7 @@ def compose(
             covers=covers,
             maintenance=maintenance,
             replies=replies,
+            survey=Survey(hardware, benchmark, clock),
             clock=clock,
             draw=draw,
             relay_default=config.relay or config.leader,

@@ -19,6 +19,7 @@ MODEL_CACHE = Path("~/.silent-swarm/models")
 ATTENTION = ("auto", "grouped", "sdpa")
 LORA = ("lean", "lean16", "peft")
 FOURBIT_FLOAT32 = ("auto", "off")
+BENCHMARK = ("auto", "off")
 FOURBIT_ROWS = (*FOURBIT_FLOAT32, *map(str, range(1, 8)))
 IN_FLIGHT_LIMIT = 1024  # open replies a fellow could ever keep apart; guards against a mistyped variable
 
@@ -127,6 +128,12 @@ class FellowConfig:
     stage_device: str = env(
         "SWARM_STAGE_DEVICE", "", "'cpu' or 'cuda:0': where stages run; default the roomiest usable card, else cpu"
     )
+    benchmark: str = env(
+        "SWARM_FELLOW_BENCHMARK",
+        "auto",
+        "'auto' measures once, for half a second a device and kept for 30 days, how fast this machine multiplies: "
+        "plans of first tokens need it; 'off' never",
+    )
     allow_insecure: bool = env(
         "SWARM_ALLOW_INSECURE", False, "listen beyond this machine, and talk to a leader on another, without TLS"
     )
@@ -202,6 +209,7 @@ def check_config(config: FellowConfig) -> None:
     _check_range("SWARM_STAGE_THREADS", config.stage_threads, 0, 1024)
     _check_range("SWARM_STAGE_SILENT_S", config.stage_silent_max_s, 1, 86_400)
     _check_one_of("SWARM_SERVE_ATTENTION", config.attention, ATTENTION)
+    _check_one_of("SWARM_FELLOW_BENCHMARK", config.benchmark, BENCHMARK)
     _check_one_of("SWARM_SERVE_LORA", config.lora, LORA)
     _check_one_of("SWARM_SERVE_4BIT_ROWS", config.fourbit_rows, FOURBIT_ROWS)
     _check_one_of("SWARM_SERVE_4BIT_FLOAT32", config.fourbit_float32, FOURBIT_FLOAT32)

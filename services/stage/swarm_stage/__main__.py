@@ -11,6 +11,7 @@ import sys
 
 from swarm_core.logs import configure_logs
 
+from swarm_stage.benchmark import benchmark
 from swarm_stage.serve.importing import import_ahead
 from swarm_stage.serve.listener import serve
 from swarm_stage.serve.parent import die_with_parent
@@ -25,7 +26,12 @@ def main() -> None:
     serving.add_argument(
         "--import-ahead", action="store_true", help="import everything before listening: a spare, whose load is quick"
     )
+    measuring = commands.add_parser("benchmark", help="print how fast a device multiplies, as JSON")
+    measuring.add_argument("--device", required=True, help='"cpu" or "cuda:0"')
     arguments = parser.parse_args()
+    if arguments.command == "benchmark":
+        print(benchmark(arguments.device), flush=True)
+        return
     configure_logs("stage", os.environ.get("SWARM_LOG_LEVEL", "INFO"), bool(os.environ.get("SWARM_LOG_JSON")))
     die_with_parent()
     if arguments.import_ahead:

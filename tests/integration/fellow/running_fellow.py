@@ -19,7 +19,7 @@ def environment(habits: str = "", **variables: str) -> dict[str, str]:
     """An environment whose `python -m swarm_stage` is the stand-in."""
     path = f"{STAND_IN}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("SWARM_")}
-    quiet = {"SWARM_STAGE_SPARE": "off"}  # tests count stage processes
+    quiet = {"SWARM_STAGE_SPARE": "off", "SWARM_FELLOW_BENCHMARK": "off"}  # tests count stage processes
     return inherited | quiet | {"PYTHONPATH": path, "STAND_IN": habits} | variables
 
 

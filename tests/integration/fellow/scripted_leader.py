@@ -21,7 +21,7 @@ from silentswarm.fellow.v1 import (
 from swarm_core.errors import Conflict, LinkBroken, ModelNotFound
 from swarm_core.manifest import FileEntry, Manifest, TensorEntry, manifest_sha256, manifest_to_json
 from swarm_core.servable_parts import AdapterOf
-from swarm_rpc.server import listen, make_server
+from swarm_rpc.server import add_health_and_reflection, announce, listen, make_server
 
 CHUNK_BYTES = 4096
 WAIT_S = 20.0
@@ -206,6 +206,7 @@ class ScriptedLeader(
         self.unwanted: list[stage_pb2.StageSpec] = []
         self.heartbeat_ms = 100
         self.node_credential = ""
+        self.answers_health = False
         self.credentials_seen: list[str] = []
         self.cuts_after_bytes: list[int] = []
         self.corrupt: dict[str, int] = {}
@@ -227,6 +228,8 @@ class ScriptedLeader(
         fellow_link_pb2_grpc.add_FellowLinkServicer_to_server(self, self._server)
         inference_link_pb2_grpc.add_InferenceLinkServicer_to_server(self, self._server)
         transfer_pb2_grpc.add_TransferServicer_to_server(self, self._server)
+        if self.answers_health:
+            await announce(add_health_and_reflection(self._server, ()), (), serving=True)
         self.port = listen(self._server, f"127.0.0.1:{self.port}")
         await self._server.start()
         self.running.append(self)

@@ -23,6 +23,7 @@ from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
+from swarm_fellow.flows.survey import Survey
 from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.hardware_reader import HardwareReader
@@ -76,6 +77,7 @@ class LinkParts:
     covers: Covers
     maintenance: Maintenance
     replies: ReplyServer
+    survey: Survey
     clock: Clock
     draw: Draw
     relay_default: str
@@ -225,6 +227,7 @@ class _Connection:
                 self._break_when_old(),
                 self._restart_when_told(),
                 self._parts.replies.run(self._channel, self._registered.fellow_id, metadata),
+                self._parts.survey.run(self._channel),
             )
         finally:
             self._parts.table.report_to(None)
@@ -290,6 +293,8 @@ class _Connection:
             heartbeat = link_pb2.Heartbeat(
                 sequence=sequence, devices=devices_to_proto(devices), stages=table.statuses(), covers=covers.held()
             )
+            if hardware.leader_round_trip_ms is not None:
+                heartbeat.telemetry.leader_round_trip_ms = hardware.leader_round_trip_ms
             self._send(link_pb2.ConnectRequest(heartbeat=heartbeat))
             spent_s = self._parts.clock.monotonic_s() - began_s
             await asyncio.sleep(max(heartbeat_delay_s(interval_ms, self._parts.draw()) - spent_s, 0.02))

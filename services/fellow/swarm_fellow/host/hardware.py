@@ -15,6 +15,7 @@ import psutil
 from swarm_core.errors import BadRequest
 
 from swarm_fellow.host.cgroup import memory_left_bytes
+from swarm_fellow.host.products import NOT_MEASURED, ProductSpeeds
 
 MIB = 2**20
 
@@ -24,6 +25,7 @@ class DeviceReading:
     """One device that can hold a stage. name: "cpu" or "cuda:0". Bytes; None is unknown, never 0.
 
     read_bytes_per_s: of its own memory: measured of a processor, of a card what its memory's clock and width come to.
+    products: how fast it multiplies matrices.
     """
 
     name: str
@@ -33,6 +35,7 @@ class DeviceReading:
     compute_capability: str
     compute_dtype: str
     read_bytes_per_s: float | None = None
+    products: ProductSpeeds = NOT_MEASURED
 
     @property
     def kind(self) -> str:
@@ -42,13 +45,15 @@ class DeviceReading:
 
 @dataclass(frozen=True)
 class MachineReading:
-    """The machine, with the devices that can hold a stage."""
+    """The machine, with the devices that can hold a stage, and how far it is from its leader; None is unknown."""
 
     hostname: str
     platform: str
     cpu_count: int
     memory_total_bytes: int
     devices: tuple[DeviceReading, ...]
+    leader_round_trip_ms: float | None = None
+    leader_down_bytes_per_s: float | None = None
 
 
 class Hardware:
@@ -65,6 +70,7 @@ class Hardware:
         self._device = device
         self._group_left_bytes = group_left_bytes
         self.processor_read_bytes_per_s: float | None = None  # until somebody has measured it
+        self.products: dict[str, ProductSpeeds] = {}  # by device name, likewise
         self.seen = self.read_devices(0)
 
     def describe(self, devices: Iterable[DeviceReading]) -> MachineReading:
@@ -84,7 +90,11 @@ class Hardware:
         """
         processor = read_processor(self._lent_bytes, held_bytes, self._group_left_bytes())
         devices = (*read_cards(), replace(processor, read_bytes_per_s=self.processor_read_bytes_per_s))
-        allowed = tuple(device for device in devices if self._device in ("", device.name))
+        allowed = tuple(
+            replace(device, products=self.products.get(device.name, device.products))
+            for device in devices
+            if self._device in ("", device.name)
+        )
         if not allowed:
             here = ", ".join(device.name for device in devices)
             raise BadRequest(

@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from swarm_fellow.host.hardware import DeviceReading, Hardware, MachineReading, choose_device
+from swarm_fellow.host.products import ProductSpeeds
 from swarm_fellow.host.read_speed import begin_measuring
 
 log = structlog.get_logger()
@@ -19,16 +22,27 @@ class HardwareReader:
     """Live figures, each within timeout_s; what cannot be read is unknown. Never raises.
 
     A reading that hangs is waited for by the next caller, and no second one is begun beside it.
+    down_bytes_per_s: what transfers from the leader brought, None before one.
     """
 
-    def __init__(self, hardware: Hardware, timeout_s: float = READING_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        hardware: Hardware,
+        timeout_s: float = READING_TIMEOUT_S,
+        down_bytes_per_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self.leader_round_trip_ms: float | None = None  # until somebody has measured it
         self._hardware = hardware
         self._timeout_s = timeout_s
+        self._down_bytes_per_s = down_bytes_per_s
         self._reading: asyncio.Future[tuple[DeviceReading, ...]] | None = None
 
     async def machine(self, held_bytes: int) -> MachineReading:
         """The whole machine. held_bytes: see Hardware.read_devices."""
-        return self._hardware.describe(await self.devices(held_bytes))
+        machine = self._hardware.describe(await self.devices(held_bytes))
+        return replace(
+            machine, leader_round_trip_ms=self.leader_round_trip_ms, leader_down_bytes_per_s=self._down_bytes_per_s()
+        )
 
     async def devices(self, held_bytes: int) -> tuple[DeviceReading, ...]:
         """Every device stages may use; without figures when its driver fails or does not answer in time."""
@@ -51,6 +65,15 @@ class HardwareReader:
         if read_bytes_per_s is not None:
             log.info("the processor reads its memory", gigabytes_per_s=round(read_bytes_per_s / 1e9, 1))
         self._hardware.processor_read_bytes_per_s = read_bytes_per_s
+
+    @property
+    def seen(self) -> tuple[DeviceReading, ...]:
+        """The devices as last seen."""
+        return self._hardware.seen
+
+    def take_products(self, products: Mapping[str, ProductSpeeds]) -> None:
+        """How fast devices multiply, by their names; it shows in a later reading."""
+        self._hardware.products = dict(products)
 
     def device_names(self) -> tuple[str, ...]:
         """Names of the devices stages may use, in the order in which they are reported."""

@@ -33,6 +33,8 @@ def devices_to_proto(devices: Iterable[DeviceReading]) -> list[hardware_pb2.Devi
             compute_capability=device.compute_capability,
             compute_dtype=device.compute_dtype,
             read_bytes_per_s=device.read_bytes_per_s,
+            float32_flops=device.products.float32_flops,
+            float16_flops=device.products.float16_flops,
         )
         for index, device in enumerate(devices)
     ]
@@ -46,6 +48,8 @@ def machine_to_proto(machine: MachineReading) -> hardware_pb2.Hardware:
         cpu_count=machine.cpu_count,
         memory_total_bytes=machine.memory_total_bytes,
         devices=devices_to_proto(machine.devices),
+        leader_round_trip_ms=machine.leader_round_trip_ms,
+        leader_down_bytes_per_s=machine.leader_down_bytes_per_s,
     )
 
 

@@ -1,6 +1,7 @@
 """Bytes of models from the leader. One deadline a read; retries are the fetcher's."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 import grpc
@@ -17,6 +18,7 @@ TRANSFER_MESSAGE_BYTES_MAX = 32 * 2**20
 MANIFEST_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 30.0
 TRIES_MAX = 8
+MEASURED_BYTES_MIN = 4 * 2**20  # a transfer of less says little of how wide its way is
 WRONG_BYTES_MAX = 2  # times an item may come wrong: once by the wire, twice is its copy
 
 
@@ -34,6 +36,7 @@ class TransferClient:
         self._dial = dial
         self._channel: grpc.aio.Channel | None = None
         self._metadata: tuple[tuple[str, str], ...] = ()
+        self.down_bytes_per_s: float | None = None  # the most that a long enough transfer brought
 
     async def close(self) -> None:
         """Hang up."""
@@ -70,12 +73,14 @@ class TransferClient:
             named = {"tensor": want.name} if want.is_tensor else {"file": want.name}
             request.items.append(transfer_pb2.FetchItem(**named, offset=want.offset))
         call = self._stub.Fetch(request, metadata=self._metadata)
+        began_s, brought = time.perf_counter(), 0
         try:
             while True:
                 async with asyncio.timeout(READ_TIMEOUT_S):
                     chunk = await call.read()
                 if chunk is grpc.aio.EOF:
                     return
+                brought += len(chunk.data)
                 yield Chunk(chunk.item, chunk.offset, chunk.data)
         except grpc.RpcError as error:
             raise error_of(error) from error
@@ -83,3 +88,9 @@ class TransferClient:
             raise DeadlinePassed(f"the leader sent nothing of {model.model_id} for {READ_TIMEOUT_S:g} s") from None
         finally:
             call.cancel()
+            self._note_speed(brought, time.perf_counter() - began_s)
+
+    def _note_speed(self, brought: int, took_s: float) -> None:
+        """A transfer is over. The way is at least as wide as the fastest of them; short ones tell of their start."""
+        if brought >= MEASURED_BYTES_MIN and took_s > 0:
+            self.down_bytes_per_s = max(brought / took_s, self.down_bytes_per_s or 0.0)
