@@ -110,7 +110,7 @@ def compose(
         on_state=notifier.status,
     )
     metrics = _metrics(link, table, replies, fetcher, room)
-    return Fellow(link, maintenance, table, host, (transfer, hub), notifier, metrics, config.metrics_listen)
+    return Fellow(link, maintenance, table, host, (transfer, hub, replies), notifier, metrics, config.metrics_listen)
 
 
 def _stage_settings(config: FellowConfig, hardware: HardwareReader, certificates: NodeCertificates) -> StageSettings:

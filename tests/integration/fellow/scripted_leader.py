@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import grpc
 from silentswarm.core.v1 import generation_pb2, stage_pb2
@@ -15,6 +15,8 @@ from silentswarm.fellow.v1 import (
     fellow_link_pb2_grpc,
     inference_link_pb2,
     inference_link_pb2_grpc,
+    logs_pb2,
+    logs_pb2_grpc,
     transfer_pb2,
     transfer_pb2_grpc,
 )
@@ -166,13 +168,18 @@ class InferenceStream:
         self.reads = asyncio.Event()  # cleared: this leader reads no more events
         self.reads.set()
 
-    def request(self, request_id: str, prompt: str, placement_id: str = "p1", epoch: int = 1) -> None:
+    def request(self, request_id: str, prompt: str, placement_id: str = "p1", epoch: int = 1, **asked: Any) -> None:
         """Ask for a reply."""
         generation = generation_pb2.Generation(prompt=prompt)
         request = inference_link_pb2.ReplyRequest(
-            request_id=request_id, placement_id=placement_id, epoch=epoch, generation=generation
+            request_id=request_id, placement_id=placement_id, epoch=epoch, generation=generation, **asked
         )
         self.down.put_nowait(inference_link_pb2.ServeResponse(request=request))
+
+    def resume(self, request_id: str, after_sequence: int) -> None:
+        """Want the events of a kept reply."""
+        resume = inference_link_pb2.ResumeReply(request_id=request_id, after_sequence=after_sequence)
+        self.down.put_nowait(inference_link_pb2.ServeResponse(resume=resume))
 
     def cancel(self, request_id: str) -> None:
         """No longer want a reply."""
@@ -193,6 +200,7 @@ class InferenceStream:
 class ScriptedLeader(
     fellow_link_pb2_grpc.FellowLinkServicer,
     inference_link_pb2_grpc.InferenceLinkServicer,
+    logs_pb2_grpc.FellowLogsServicer,
     transfer_pb2_grpc.TransferServicer,
 ):
     """The scripted server. Everything a fellow did is in its lists; cuts and corrupts are what goes wrong next."""
@@ -205,6 +213,8 @@ class ScriptedLeader(
         self.streams: list[InferenceStream] = []
         self.unwanted: list[stage_pb2.StageSpec] = []
         self.heartbeat_ms = 100
+        self.log_lines: list[logs_pb2.LogLine] = []
+        self.takes_logs = True
         self.node_credential = ""
         self.answers_health = False
         self.credentials_seen: list[str] = []
@@ -228,6 +238,8 @@ class ScriptedLeader(
         fellow_link_pb2_grpc.add_FellowLinkServicer_to_server(self, self._server)
         inference_link_pb2_grpc.add_InferenceLinkServicer_to_server(self, self._server)
         transfer_pb2_grpc.add_TransferServicer_to_server(self, self._server)
+        if self.takes_logs:
+            logs_pb2_grpc.add_FellowLogsServicer_to_server(self, self._server)
         if self.answers_health:
             await announce(add_health_and_reflection(self._server, ()), (), serving=True)
         self.port = listen(self._server, f"127.0.0.1:{self.port}")
@@ -278,6 +290,11 @@ class ScriptedLeader(
                 fellow.progress.append(message.progress)
             elif body == "result":
                 fellow.results.setdefault(message.result.signal_id, []).append(message.result)
+
+    async def Push(self, requests, context):
+        async for batch in requests:
+            self.log_lines += batch.lines
+        return logs_pb2.PushDone(taken=len(self.log_lines))
 
     async def Serve(self, requests, context):
         stream = InferenceStream((await anext(requests)).hello)

@@ -199,3 +199,116 @@ async def test_a_leader_that_reads_nothing_stops_the_stage_and_is_still_heard(tm
 
     assert made < 10_000
     assert refused.failed.reason == reason_pb2.REASON_STALE_EPOCH
+
+
+async def test_a_kept_reply_goes_on_without_a_leader_and_nothing_of_it_is_lost(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever", keep_ms=20_000, owner="ann", model_id="other/name")
+        await eventually(lambda: len(stream.events.get("r1", [])) > 3, "tokens came")
+        stream.down.put_nowait(None)
+        second = await leader.stream(2)
+        had = stream.events["r1"][2].sequence
+        second.resume("r1", had)
+        await eventually(lambda: len(second.events.get("r1", [])) > 20, "more came")
+        second.cancel("r1")
+        await eventually(lambda: sessions_of(fellow) == [0], "the stage ended the session")
+
+    (kept,) = second.hello.kept
+    assert (kept.request_id, kept.placement_id, kept.epoch, kept.owner) == ("r1", "p1", 1, "ann")
+    assert (kept.model_id, kept.first_sequence) == ("other/name", 1)
+    assert kept.last_sequence >= had
+    sequences = [event.sequence for event in second.events["r1"]]
+    assert sequences == list(range(had + 1, had + 1 + len(sequences)))
+    assert stream.hello.kept == []
+
+
+async def test_kept_replies_outlive_the_whole_connection_to_a_leader_that_is_killed(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "count 30", keep_ms=20_000)
+        reply = await stream.reply("r1")  # its end may have been lost with the leader all the same
+        stream.request("r2", "forever", keep_ms=20_000)
+        stream.request("r3", "forever")
+        await eventually(lambda: len(stream.events.get("r3", [])) > 1, "all run")
+        await leader.stop()
+        await leader.start()
+        again, second = await leader.connection(2), await leader.stream(2)
+        second.resume("r1", 29)
+        rest = await second.reply("r1")
+        await eventually(lambda: sessions_of(again) == [1], "what is not kept ended")
+        second.cancel("r2")
+        await eventually(lambda: sessions_of(again) == [0], "nothing runs")
+
+    assert [kept.request_id for kept in second.hello.kept] == ["r1", "r2"]
+    assert rest == reply[29:]
+
+
+async def test_a_kept_reply_that_nobody_resumes_in_time_is_ended(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever", keep_ms=400)
+        await eventually(lambda: sessions_of(fellow) == [1], "the stage has a session")
+        stream.down.put_nowait(None)
+        second = await leader.stream(2)
+        await eventually(lambda: sessions_of(fellow) == [0], "the stage ended the session")
+        second.resume("r1", 1)
+        (end,) = await second.reply("r1")
+
+    assert (end.sequence, end.failed.reason) == (2, reason_pb2.REASON_REPLY_NOT_FOUND)
+
+
+async def test_of_a_kept_reply_that_made_too_much_the_oldest_is_gone(tmp_path: Path):
+    """A page has 10 kB and more; 4 MiB of them are kept."""
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.reads.clear()
+        stream.request("r1", "pages 2000", keep_ms=20_000)
+        await eventually(lambda: sessions_of(fellow) == [1], "the stage has a session")
+        stream.down.put_nowait(None)
+        second = await leader.stream(2)
+        await eventually(lambda: sessions_of(fellow) == [0], "the stage is done")
+        second.down.put_nowait(None)
+        third = await leader.stream(3)
+        (kept,) = third.hello.kept
+        third.resume("r1", kept.first_sequence - 1)
+        rest = await third.reply("r1")
+        third.down.put_nowait(None)
+        fourth = await leader.stream(4)
+        fourth.resume("r1", 1)
+        (lost,) = await fourth.reply("r1")
+        stream.reads.set()
+
+    assert 100 < kept.first_sequence < kept.last_sequence == 2002
+    assert [event.sequence for event in rest] == list(range(kept.first_sequence, 2003))
+    assert (lost.sequence, lost.failed.reason) == (2, reason_pb2.REASON_REPLY_NOT_FOUND)
+
+
+async def test_a_new_attempt_at_a_reply_takes_the_place_of_the_one_that_went_on_alone(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_SERVE_MAX_IN_FLIGHT="1"):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever", keep_ms=20_000)
+        await eventually(lambda: sessions_of(fellow) == [1], "the stage has a session")
+        stream.down.put_nowait(None)
+        second = await leader.stream(2)
+        second.request("r1", "count 2", keep_ms=20_000)
+        reply = await second.reply("r1")
+        await eventually(lambda: sessions_of(fellow) == [0], "the older one is over")
+
+    assert [event.sequence for event in reply] == [1, 2, 3, 4]
+    assert reply[-1].HasField("done")

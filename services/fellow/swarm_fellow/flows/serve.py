@@ -1,44 +1,84 @@
-"""Replies of one connection: requests down, events up, cancels passed on to the stage. Generates nothing itself."""
+"""Replies this fellow's stages make: requests down, events up, cancels passed on. Generates nothing itself.
+
+A reply outlives the stream it was asked for on when it said so: its events are kept until the leader is back.
+"""
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import grpc
 import structlog
+from silentswarm.core.v1.generation_pb2 import GenerationEvent
 from silentswarm.fellow.v1 import inference_link_pb2 as serve_pb2
 from silentswarm.fellow.v1.inference_link_pb2_grpc import InferenceLinkStub
 from swarm_core.clock import Clock
-from swarm_core.errors import LinkBroken, ModelNotReady, Overloaded, Reason, StageFailed, StaleEpoch, SwarmError
+from swarm_core.errors import (
+    LinkBroken,
+    ModelNotReady,
+    Overloaded,
+    Reason,
+    ReplyNotFound,
+    StageFailed,
+    StaleEpoch,
+    SwarmError,
+)
 from swarm_rpc.errors import error_of
 from swarm_rpc.race import run_until_first
 from swarm_rpc.reasons import failed_event
 
 from swarm_fellow.domain.backoff import Draw, failures_after, redial_delay_s
+from swarm_fellow.flows.reply_tail import ALONE, FOLLOWED, ReplyTail, TailRoom
+from swarm_fellow.flows.serve_stream import ServeStream
 from swarm_fellow.flows.stages import HeldStage, StageState, StageTable
 from swarm_fellow.rpc.convert import describe_stage
 
 log = structlog.get_logger()
 
-EVENTS_WAITING_MAX = 1024  # then replies wait for the link, and the stage's own stream for them
-REFUSALS_WAITING_MAX = 256  # then a leader asks without end and reads nothing
 DEAD_REASONS = {Reason.UNAVAILABLE, Reason.CANCELLED}  # what a call to a process that ends is told
 EXIT_WAIT_S = 2.0  # a broken stream is usually a dead process; its exit says why
+KEEP_MAX_S = 300.0  # whatever a leader asks for
+ENDED_KEPT_S = 10.0  # the last events of a reply may be lost with a link that is found broken only later
+ENDED_KEPT_MAX = 256
+OLDER_ENDS_S = 2.0  # how long a new attempt at a reply waits for the older one to end
 
 
 @dataclass(eq=False)
 class _Reply:
-    """One reply in progress."""
+    """One reply. stream: where its events go; None while it goes on alone. keep_s: how long it may."""
 
-    request_id: str
+    request: serve_pb2.ReplyRequest
     stage: HeldStage
-    task: asyncio.Task | None = None
-    last_sequence: int = 0
+    tail: ReplyTail
+    keep_s: float
+    stream: ServeStream | None
+    task: asyncio.Task[None] | None = None
     is_ended: bool = False
+    giving_up: asyncio.TimerHandle | None = None
+    catching_up: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def request_id(self) -> str:
+        """Its request."""
+        return self.request.request_id
+
+    def told(self) -> serve_pb2.KeptReply:
+        """How the next hello names it."""
+        request = self.request
+        return serve_pb2.KeptReply(
+            request_id=request.request_id,
+            placement_id=request.placement_id,
+            epoch=request.epoch,
+            owner=request.owner,
+            first_sequence=self.tail.first_sequence,
+            last_sequence=self.tail.last_sequence,
+            model_id=request.model_id,
+        )
 
 
 class ReplyServer:
-    """Keeps one Serve stream open and runs its replies.
+    """Keeps one Serve stream open and runs replies.
 
     in_flight_max: replies a stage holds at once; one more is refused with OVERLOADED. process_nonce: one word for this
     run of the process, as it registers with.
@@ -52,18 +92,22 @@ class ReplyServer:
         self._process_nonce = process_nonce
         self._clock = clock
         self._draw = draw
+        self._replies: dict[str, _Reply] = {}
+        self._room = TailRoom()
         self.reopened = 0  # streams opened again over a connection that stood, since the start
 
     async def run(self, channel: grpc.aio.Channel, fellow_id: str, metadata: tuple[tuple[str, str], ...]) -> None:
         """Serve until cancelled; a broken stream is opened again with backoff."""
-        hello = serve_pb2.InferenceHello(fellow_id=fellow_id, process_nonce=self._process_nonce)
         failures = 0
         while True:
             began_s = self._clock.monotonic_s()
             call = InferenceLinkStub(channel).Serve(metadata=metadata)
+            hello = serve_pb2.InferenceHello(
+                fellow_id=fellow_id, process_nonce=self._process_nonce, kept=list(self._kept())
+            )
             try:
                 await call.write(serve_pb2.ServeRequest(hello=hello))
-                await _Stream(self._table, self._in_flight_max, call).run()
+                await self._serve(ServeStream(call))
             except (grpc.RpcError, asyncio.InvalidStateError, LinkBroken) as error:
                 why = error_of(error).message if isinstance(error, grpc.RpcError) else str(error)
                 log.info("the inference link broke", why=why)
@@ -73,74 +117,130 @@ class ReplyServer:
             await asyncio.sleep(redial_delay_s(failures, self._draw()))
             self.reopened += 1
 
+    async def close(self) -> None:
+        """End every reply."""
+        replies = list(self._replies.values())
+        for reply in replies:
+            self._forget(reply)
+        await asyncio.gather(*(reply.task for reply in replies if reply.task), return_exceptions=True)
 
-class _Stream:
-    """One Serve stream; when it ends, so do its replies."""
+    def _kept(self) -> Iterator[serve_pb2.KeptReply]:
+        """What goes on since the last stream broke; from now on it is kept for its whole time again."""
+        for reply in self._replies.values():
+            self._give_up_in(reply, reply.keep_s)
+            yield reply.told()
 
-    def __init__(self, table: StageTable, in_flight_max: int, call: grpc.aio.StreamStreamCall) -> None:
-        self._table = table
-        self._in_flight_max = in_flight_max
-        self._call = call
-        self._replies: dict[str, _Reply] = {}
-        self._refusals: set[asyncio.Task] = set()
-        self._events: asyncio.Queue[serve_pb2.ServeRequest] = asyncio.Queue(EVENTS_WAITING_MAX)
-
-    async def run(self) -> None:
-        """Until the stream ends. Raises grpc.RpcError."""
+    async def _serve(self, stream: ServeStream) -> None:
+        """One stream, until it ends. Replies that are not kept end with it. Raises grpc.RpcError, LinkBroken."""
         try:
-            await run_until_first(self._read(), self._write())
+            await run_until_first(self._read(stream), stream.write_all())
         finally:
-            tasks = [reply.task for reply in self._replies.values() if reply.task]
-            tasks += self._refusals
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            stream.end()
+            ended = []
+            for reply in list(self._replies.values()):
+                reply.stream = None
+                for task in reply.catching_up:
+                    task.cancel()
+                if reply.keep_s > 0:
+                    self._give_up_in(reply, reply.keep_s)
+                else:
+                    ended.append(reply.task)
+                    self._forget(reply)
+            await asyncio.gather(*(task for task in ended if task), return_exceptions=True)
 
-    async def _read(self) -> None:
-        while (message := await self._call.read()) is not grpc.aio.EOF:
+    async def _read(self, stream: ServeStream) -> None:
+        while (message := await stream.read()) is not None:
             body = message.WhichOneof("body")
             if body == "request":
-                self._begin(message.request)
+                self._begin(message.request, stream)
             elif body == "cancel":
-                self._cancel(message.cancel.request_id)
+                if (reply := self._replies.get(message.cancel.request_id)) is not None:
+                    self._forget(reply)
+            elif body == "resume":
+                self._resume(message.resume, stream)
 
-    async def _write(self) -> None:
-        while True:
-            await self._call.write(await self._events.get())
-
-    def _begin(self, request: serve_pb2.ReplyRequest) -> None:
+    def _begin(self, request: serve_pb2.ReplyRequest, stream: ServeStream) -> None:
         """Start a reply. Waits for nothing: a full queue of events must not keep cancels from being read.
 
-        Raises LinkBroken when too many refusals wait already.
+        An older attempt at it that went on alone, or ended, gives way. Raises LinkBroken as ServeStream.refuse does.
         """
-        if request.request_id in self._replies:
-            log.warning("a request came twice and is answered once", request_id=request.request_id)
-            return
+        older = self._replies.get(request.request_id)
+        if older is not None:
+            if older.stream is stream and not older.is_ended:
+                log.warning("a request came twice and is answered once", request_id=request.request_id)
+                return
+            self._forget(older)
         try:
-            reply = _Reply(request.request_id, self._stage_for(request))
+            stage = self._stage_for(request)
         except SwarmError as error:
-            if len(self._refusals) >= REFUSALS_WAITING_MAX:
-                raise LinkBroken(f"{REFUSALS_WAITING_MAX} refusals wait for a leader that reads nothing") from None
-            refusal = asyncio.create_task(self._send(request.request_id, failed_event(error, 1)))
-            self._refusals.add(refusal)
-            refusal.add_done_callback(self._refusals.discard)
+            stream.refuse(request.request_id, error, request.generation.resume.sequence + 1)
             return
-        self._replies[request.request_id] = reply
-        reply.stage.replies_open += 1
-        reply.task = asyncio.create_task(self._run(reply, request))
+        keep_s = min(request.keep_ms / 1000, KEEP_MAX_S)
+        tail = ReplyTail(self._room)
+        tail.last_sequence = request.generation.resume.sequence
+        reply = self._replies[request.request_id] = _Reply(request, stage, tail, keep_s, stream)
+        stage.replies_open += 1
+        reply.task = asyncio.create_task(self._run(reply, older.task if older is not None else None))
         reply.task.add_done_callback(lambda _: self._close(reply))
 
-    def _cancel(self, request_id: str) -> None:
-        reply = self._replies.pop(request_id, None)
-        if reply and reply.task:
-            reply.is_ended = True
+    def _resume(self, resume: serve_pb2.ResumeReply, stream: ServeStream) -> None:
+        """Events of a kept reply are wanted from here on."""
+        reply = self._replies.get(resume.request_id)
+        if reply is None or reply.stream is not None or reply.catching_up:
+            lost = ReplyNotFound(f"reply {resume.request_id} is not kept here")
+            stream.refuse(resume.request_id, lost, resume.after_sequence + 1)
+            return
+        self._give_up_in(reply, None)
+        task = asyncio.create_task(self._catch_up(reply, stream, resume.after_sequence))
+        reply.catching_up.add(task)
+        task.add_done_callback(reply.catching_up.discard)
+
+    async def _catch_up(self, reply: _Reply, stream: ServeStream, sequence: int) -> None:
+        """Send what is kept, and then what comes."""
+        while events := reply.tail.after(sequence):
+            for event in events:
+                await stream.send(reply.request_id, event)
+                sequence = event.sequence
+        if events is None:
+            lost = ReplyNotFound(f"events {sequence + 1}..{reply.tail.first_sequence - 1} of the reply are gone")
+            self._forget(reply)
+            await stream.send(reply.request_id, failed_event(lost, sequence + 1))
+        elif not stream.is_over:
+            reply.stream = stream  # nothing came since `after` was asked: no event is missed or sent twice
+            if reply.is_ended:
+                self._give_up_in(reply, ENDED_KEPT_S)
+
+    def _forget(self, reply: _Reply) -> None:
+        """Nobody wants it any more; harmless when it is over."""
+        if self._replies.get(reply.request_id) is reply:
+            del self._replies[reply.request_id]
+        self._give_up_in(reply, None)
+        reply.is_ended = True
+        reply.tail.clear()
+        if reply.task is not None:
             reply.task.cancel()
+
+    def _give_up_in(self, reply: _Reply, after_s: float | None) -> None:
+        """Forget it then, and not before; None: nothing is planned."""
+        if reply.giving_up is not None:
+            reply.giving_up.cancel()
+            reply.giving_up = None
+        if after_s is not None:
+            reply.giving_up = asyncio.get_running_loop().call_later(after_s, self._forget, reply)
 
     def _close(self, reply: _Reply) -> None:
         """The stage has no more of this reply; also runs when the task was cancelled before its first step."""
         reply.stage.replies_open -= 1
-        if self._replies.get(reply.request_id) is reply:
-            del self._replies[reply.request_id]
+        if self._replies.get(reply.request_id) is not reply:
+            return
+        reply.is_ended = True
+        if reply.keep_s <= 0:
+            self._forget(reply)
+        elif reply.stream is not None:
+            self._give_up_in(reply, ENDED_KEPT_S)
+            ended = [one for one in self._replies.values() if one.is_ended and one.stream is not None]
+            if len(ended) > ENDED_KEPT_MAX:
+                self._forget(ended[0])
 
     def _stage_for(self, request: serve_pb2.ReplyRequest) -> HeldStage:
         """The stage that answers. Raises StaleEpoch or Overloaded."""
@@ -158,25 +258,30 @@ class _Stream:
             raise Overloaded(f"{running} replies run or wait on this stage already", in_flight_max=self._in_flight_max)
         return stage
 
-    async def _run(self, reply: _Reply, request: serve_pb2.ReplyRequest) -> None:
+    async def _run(self, reply: _Reply, older: asyncio.Task[None] | None) -> None:
+        """older: an attempt that gave way; its end must not be taken for this one's."""
         try:
-            events = reply.stage.client().generate(request.request_id, request.generation)
+            if older is not None:
+                await asyncio.wait({older}, timeout=OLDER_ENDS_S)
+            events = reply.stage.client().generate(reply.request_id, reply.request.generation)
             async with contextlib.aclosing(events):
                 async for event in events:
-                    reply.last_sequence = event.sequence
                     # The leader may send the next request as soon as it has the end, so the place is free before.
                     reply.is_ended = event.WhichOneof("event") in ("done", "failed")
-                    await self._send(reply.request_id, event)
+                    await self._pass_on(reply, event)
                     if reply.is_ended:
                         return
             raise StageFailed(f"{describe_stage(reply.stage.spec)} ended the reply without an end")
         except Exception as error:
             why = await _explain(reply.stage, error)
             reply.is_ended = True
-            await self._send(reply.request_id, failed_event(why, reply.last_sequence + 1))
+            await self._pass_on(reply, failed_event(why, reply.tail.last_sequence + 1))
 
-    async def _send(self, request_id: str, event) -> None:
-        await self._events.put(serve_pb2.ServeRequest(event=serve_pb2.ReplyEvent(request_id=request_id, event=event)))
+    async def _pass_on(self, reply: _Reply, event: GenerationEvent) -> None:
+        if event.sequence:
+            reply.tail.push(event, FOLLOWED if reply.stream is not None else ALONE)
+        if reply.stream is not None:
+            await reply.stream.send(reply.request_id, event)
 
 
 async def _explain(stage: HeldStage, error: Exception) -> SwarmError:

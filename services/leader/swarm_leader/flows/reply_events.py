@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from silentswarm.core.v1 import generation_pb2
-from swarm_core.errors import DeadlinePassed, RemoteError, SwarmError
+from swarm_core.errors import DeadlinePassed, FellowLost, Reason, RemoteError, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.flows.board import Placement
@@ -58,7 +58,10 @@ class ReplyEvents:
                 turn.hold(is_queued)
             if kind == "failed":
                 failed = event.failed
-                raise RemoteError(read_reason(failed.reason), failed.message, **dict(failed.metadata))
+                reason = read_reason(failed.reason)
+                if reason is Reason.REPLY_NOT_FOUND:  # it went on alone for too long
+                    raise FellowLost(failed.message, fellow=reply.link.fellow_name)
+                raise RemoteError(reason, failed.message, **dict(failed.metadata))
             if kind == "done":
                 event.done.timing.route = way
             yield event
