@@ -23,9 +23,9 @@ class RunningRelay:
 
 
 @asynccontextmanager
-async def start_relay() -> AsyncIterator[RunningRelay]:
-    """Killed with the block."""
-    port = free_port()
+async def start_relay(port: int = 0) -> AsyncIterator[RunningRelay]:
+    """Killed with the block. port: 0 takes a free one."""
+    port = port or free_port()
     env = {**os.environ, "SWARM_LEADER_HOST": "127.0.0.1", "SWARM_GRPC_PORT": str(port), "SWARM_LOG_LEVEL": "WARNING"}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "swarm_leader", "relay", env=env)
     try:

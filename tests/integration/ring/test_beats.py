@@ -75,8 +75,8 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def both(first: Awaitable[object], second: Awaitable[object]) -> None:
-    await asyncio.gather(first, second)
+async def both(*joining: Awaitable[object]) -> None:
+    await asyncio.gather(*joining)
 
 
 async def wire_directly(ring: list[Stage], first_dials: str = "", epoch: int = 1) -> None:
