@@ -51,7 +51,7 @@ ModelArgument = Annotated[str, typer.Argument(metavar="ID")]
 def load_command(
     ctx: typer.Context,
     model_id: ModelArgument,
-    num_stages: Annotated[int, typer.Option("--num-stages", min=0, help="0: as few as fit.")] = 0,
+    num_stages: Annotated[int, typer.Option("--num-stages", min=0, help="0: as few as fit, or what is faster.")] = 0,
     fellows: Annotated[
         list[str] | None, typer.Option("--fellow", metavar="F", help="A fellow's name or id; repeat in ring order.")
     ] = None,
