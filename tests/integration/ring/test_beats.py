@@ -173,6 +173,23 @@ async def test_a_busy_engine_that_reads_nothing_is_no_silence():
         assert while_full == [] and ring[0].faults == []
 
 
+async def test_a_large_batch_on_a_slow_line_is_no_silence():
+    """It takes a second to be whole, twice what silence may last; nothing else passes meanwhile."""
+    async with pair() as ring, start_proxy() as proxy:
+        port, address = await forward(proxy, ring[1].address)
+        await wire_directly(ring, address)
+        await until(lambda: ring[0].wiring.link_round_trip_ms)
+        await proxy.throttle(port, 400_000)
+        frame = ring_pb2.Frame(session=1)
+        frame.hidden.hidden.data = bytes(400_000)
+        ring[0].wiring.send_from_engine(ring_pb2.FrameBatch(epoch=1, frames=[frame]))
+        arrived: list = []
+        await until(lambda: arrived.extend(ring[1].taken(Arrived)) or arrived)
+
+        assert len(arrived[0].batch.frames[0].hidden.hidden.data) == 400_000
+        assert ring[0].faults == [] and ring[1].faults == []
+
+
 async def test_a_stage_whose_own_loop_stood_still_blames_no_neighbour():
     """Both stages run on this loop; neither speaks while it is blocked, and neither blames the other for that."""
     async with pair() as ring:

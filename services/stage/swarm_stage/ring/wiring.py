@@ -296,10 +296,12 @@ class Wiring:
             while True:
                 batches = await self._next_batches(epoch)
                 promise_s = self._pace.promise_s(sum(batch.ByteSize() for batch in batches))
-                if not batches or promise_s > self._pace.interval_s:
+                if not batches:
+                    await self._send_beat(epoch, outgoing)
+                    continue
+                if promise_s > self._pace.interval_s:
                     await self._send_beat(epoch, outgoing, promise_s)
-                if batches:
-                    await outgoing.send(batches)
+                await outgoing.send(batches)
         except LinkBroken as error:
             self._break(epoch, error.message, self.place.next_stage)
 
@@ -313,7 +315,8 @@ class Wiring:
 
     async def _send_beat(self, epoch: _Epoch, outgoing: Outgoing, promise_s: float = 0.0) -> None:
         beat = epoch.beats.next(promise_s or self._pace.interval_s)
-        epoch.round_trips.sent(beat.sequence, self._clock.monotonic_s())
+        if not promise_s:  # on a busy line the answer would tell of what is queued in front, not of the way
+            epoch.round_trips.sent(beat.sequence, self._clock.monotonic_s())
         await outgoing.send([ring_pb2.FrameBatch(epoch=epoch.order.epoch, beat=beat)])
 
     async def _watch(self, epoch: _Epoch, outgoing: Outgoing) -> None:
