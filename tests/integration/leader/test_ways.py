@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from silentswarm.core.v1 import capabilities_pb2, stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2
 from silentswarm.leader.v1 import serving_pb2
 
 from tests.integration.leader.rig import WAIT_S, Rig, running_leader, until
@@ -128,3 +129,20 @@ async def test_fellows_that_cannot_be_asked_and_leaders_that_shall_not_leave_the
 
             assert asked(attic) == []
             assert [stage.route for stage in (await rig.get()).stages] == [RELAY, DIRECT]
+
+
+async def test_a_direct_link_that_breaks_for_good_is_relayed_from_the_next_epoch_on_and_direct_once_it_can_be(tmp_path):
+    attic, kitchen = pair()
+    attic.capabilities = kitchen.capabilities = checking()
+    async with running_leader(tmp_path, route_retry_s=0.3) as rig, joined(rig.address, attic, kitchen):
+        first = await rig.load_ready(num_stages=2)
+        attic.reaches_directly = False
+        attic.report(fellow_link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        relayed = await until_routes(rig, RELAY, DIRECT)
+        attic.reaches_directly, attic.connects_to = True, {"10.0.0.1:4001"}
+        direct = await until_routes(rig, DIRECT, DIRECT)
+
+        assert [stage.route for stage in first.stages] == [DIRECT, DIRECT]
+        assert first.epoch < relayed.epoch < direct.epoch
+        assert first.placement_id == relayed.placement_id == direct.placement_id
+        assert attic.kinds().count("load") == 1  # its weights stayed where they were
