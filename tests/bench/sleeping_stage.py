@@ -70,6 +70,12 @@ class SleepingCompute:
     def close(self, session: int) -> None:
         self._lengths.pop(session, None)
 
+    def detach(self, session: int) -> None:
+        self._lengths.pop(session, None)
+
+    def attach(self, session: int, held: object, length: int) -> bool:
+        return False
+
     def held_tokens(self) -> int:
         return sum(self._lengths.values())
 

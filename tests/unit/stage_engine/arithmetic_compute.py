@@ -4,7 +4,7 @@ Held to the same contract as the real one by test_compute_contract.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from silentswarm.core.v1 import tensor_pb2
@@ -14,6 +14,18 @@ from swarm_stage.engine.steps import Outcome, Step
 
 HIDDEN = 2
 VOCABULARY = 997
+
+
+@dataclass
+class Rows:
+    """A session's cache that no session uses now."""
+
+    rows: list[int]
+    added: int
+
+    @property
+    def length(self) -> int:
+        return len(self.rows)
 
 
 class ArithmeticCompute:
@@ -55,6 +67,17 @@ class ArithmeticCompute:
 
     def close(self, session: int) -> None:
         self._held.pop(session, None)
+
+    def detach(self, session: int) -> "Rows | None":
+        rows = self._held.pop(session, None)
+        return None if rows is None else Rows(rows, self._added[session])
+
+    def attach(self, session: int, held: "Rows", length: int) -> bool:
+        if held.length < length:
+            return False
+        del held.rows[length:]
+        self._held[session], self._added[session] = held.rows, held.added
+        return True
 
     def held_tokens(self) -> int:
         return sum(len(rows) for rows in self._held.values())

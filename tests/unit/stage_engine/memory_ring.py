@@ -1,7 +1,7 @@
 """A whole ring in one thread: the real roles, links replaced by queues that a test pumps in any order."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -85,6 +85,7 @@ class MemoryRing:
         hidden_size: int = HIDDEN,
         clocks: Sequence[ManualClock] | None = None,
         codec: str = "",
+        tape_bytes_max: int = 0,
     ) -> None:
         self.clock = ManualClock()
         self.clocks = clocks or [self.clock] * stages
@@ -97,33 +98,61 @@ class MemoryRing:
             for index in range(stages)
         ]
         self.budget = KvBudget(kv_tokens, context_tokens)
-        self.first = FirstStage(
-            self.computes[0],
-            Admission(self.budget, in_flight),
-            self.counters[0],
-            self.clocks[0],
-            self._sender(0),
-            lambda: "direct",
-            stages,
-            chunk,
-            batch_max,
-        )
-        self.later = [
-            LaterStage(
+
+        def first() -> FirstStage:
+            self.budget = KvBudget(kv_tokens, context_tokens)
+            return FirstStage(
+                self.computes[0],
+                Admission(self.budget, in_flight),
+                self.counters[0],
+                self.clocks[0],
+                self._sender(0),
+                lambda: "direct",
+                stages,
+                chunk,
+                batch_max,
+                tape_bytes_max,
+            )
+
+        def later(index: int) -> LaterStage:
+            return LaterStage(
                 self.computes[index],
                 _spec(index, stages, in_flight, context_tokens, codec),
                 hidden_size,
                 self.counters[index],
                 self.clocks[index],
                 self._sender(index),
+                tape_bytes_max,
+                chunk or 3,
             )
-            for index in range(1, stages)
-        ]
+
+        self._make = lambda index: later(index) if index else first()
+        self.first = first()
+        self.later = [later(index) for index in range(1, stages)]
+        self.epoch = 0
         self.begin_epoch(1)
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, keeps: bool = False, fresh: Collection[int] = ()) -> None:
+        self.epoch = epoch
         for role in (self.first, *self.later):
-            role.begin_epoch(epoch, LinkBroken("rewired"))
+            role.begin_epoch(epoch, LinkBroken("rewired"), keeps, fresh)
+
+    def break_off(self) -> None:
+        """Every stage hears that the ring broke; what was under way is lost."""
+        for role, link in zip((self.first, *self.later), self.links, strict=True):
+            role.break_off(LinkBroken("cut"))
+            link.clear()
+
+    def renew(self, stage: int, compute: Compute) -> None:
+        """Another process takes a stage over: it holds nothing."""
+        self.computes = [*self.computes]
+        self.computes[stage] = compute
+        self.counters[stage] = Counters()
+        role = self._make(stage)
+        if isinstance(role, FirstStage):
+            self.first = role
+        else:
+            self.later[stage - 1] = role
 
     def submit(
         self,
@@ -172,6 +201,8 @@ class MemoryRing:
             if isinstance(role, LaterStage):
                 role.look_ahead([behind for behind, _ in queue])
             role.on_batch(batch, arrived_s)
+            if isinstance(role, LaterStage):
+                role.turn()
         elif role.has_work:
             role.turn()
         else:

@@ -36,6 +36,7 @@ class StageSettings:
     batch_max: sessions of a decode step where the leader sets no cap; 0 is no cap. attention: "auto", "grouped" or
     "sdpa". measure_step_costs: also where the leader does not ask for it. tls_dir: folder with what
     links prove themselves with, "" for plaintext links. listens_in_tls_alone: and with plaintext ones, not at all.
+    tape_bytes_max: of a stage's output, kept to rebuild the next one from; 0 keeps none.
     """
 
     choose_device: Callable[[], Awaitable[str]]
@@ -53,6 +54,7 @@ class StageSettings:
     fourbit_rows: str = "auto"
     fourbit_float32: str = "auto"
     device_names: Callable[[], Sequence[str]] = lambda: ("cpu",)
+    tape_bytes_max: int = 0
 
     def applied_to(self, spec: stage_pb2.StageSpec) -> stage_pb2.StageSpec:
         """What the stage is told to be: the leader's plan, and our own choice where it leaves one."""
@@ -146,6 +148,7 @@ class StageBuilder:
             ring_bind_host=self._settings.bind_host if listen else "",
             attention=self._settings.attention,
             tls_dir=tls_dir,
+            tape_bytes_max=self._settings.tape_bytes_max,
         )
         async for event in stage.client().load(request):
             if event.WhichOneof("event") == "loaded":

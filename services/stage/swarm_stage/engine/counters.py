@@ -15,7 +15,12 @@ class Counters:
     kv_tokens_used: int = 0
     kv_tokens_max: int = 0  # what the ring admits by, once it is wired
     last_busy_s: float = 0.0
+    sessions_kept: int = 0  # of older epochs
+    tape_bytes: int = 0
+    positions_rebuilt: int = 0
     # Stage 0:
+    resumed_kept: int = 0
+    resumed_anew: int = 0
     kv_tokens_reserved: int = 0
     waiting: int = 0
     too_long: int = 0

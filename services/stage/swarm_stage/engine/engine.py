@@ -110,7 +110,7 @@ class EngineThread(threading.Thread):
 
     def _serve(self, role: Role) -> bool:
         """One round of the inbox and the role; False after Halt."""
-        for item in self.inbox.take(0 if role.has_work else None, role.items_max):
+        for item in self.inbox.take(0 if role.has_work else role.expires_in_s, role.items_max):
             if isinstance(item, Halt):
                 return False
             if isinstance(item, Arrived) and isinstance(role, LaterStage):
@@ -119,6 +119,7 @@ class EngineThread(threading.Thread):
             self._guarded(role, partial(_dispatch, role, item))
         if role.has_work:
             self._guarded(role, role.turn)
+        role.expire()
         role.refresh_counters()
         return True
 
@@ -137,10 +138,10 @@ def _dispatch(role: Role, item: Any) -> None:
     if isinstance(item, Arrived):
         role.on_batch(item.batch, item.arrived_s)
     elif isinstance(item, BeginEpoch):
-        role.begin_epoch(item.epoch, item.why)
+        role.begin_epoch(item.epoch, item.why, item.keep_sessions, item.fresh_stages)
         role.limit_kv(item.kv_tokens)
     elif isinstance(item, RingBroke):
-        role.fail_all(item.error)
+        role.break_off(item.error)
     elif isinstance(role, FirstStage) and isinstance(item, Submit):
         role.submit(item.request)
     elif isinstance(role, FirstStage) and isinstance(item, Cancel):

@@ -3,47 +3,36 @@
 What is next is decided elsewhere: admission.py, decode_groups.py, prompt_pieces.py, schedule.py.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.ring.v1 import ring_pb2
 from swarm_core.clock import Clock
-from swarm_core.errors import BadFrame, ContextTooLong, LinkBroken, SwarmError
+from swarm_core.errors import BadFrame, ContextTooLong, LinkBroken, Reason, SwarmError
 
 from swarm_stage.engine.admission import Admission
 from swarm_stage.engine.constraint_guard import ConstraintGuard
 from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.decode_groups import DecodeGroups
-from swarm_stage.engine.frames import elapsed_us, failure_error
+from swarm_stage.engine.frames import failure_error
 from swarm_stage.engine.likelihoods import read_likelihoods
-from swarm_stage.engine.next_steps import NextSteps, add_step
+from swarm_stage.engine.next_steps import NextSteps
 from swarm_stage.engine.prompt_pieces import PromptPieces
-from swarm_stage.engine.reply import Broke, Finished, Lap, Likelihood, Reply, Request, Tokens
+from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens
+from swarm_stage.engine.resuming import Resuming
 from swarm_stage.engine.sampling import sampling_from_proto
 from swarm_stage.engine.schedule import Planner
+from swarm_stage.engine.sending import Answer, Sending, Work
+from swarm_stage.engine.session_store import SessionStore
 from swarm_stage.engine.step_costs import RingCosts
 from swarm_stage.engine.steps import Compute, Step
-
-Work = list[tuple[Reply, Step]]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a lap brought: a token, or for a prompt piece none, and every stage's trace. answer_bytes: over the link."""
-
-    tokens: Sequence[int]
-    likelihoods: tuple[Likelihood, ...]
-    traces: Sequence[ring_pb2.Trace]
-    arrived_s: float
-    answer_bytes: int = 0
 
 
 class FirstStage:
     """Keeps every running reply moving.
 
     send: hands a batch to the link; never called in a ring of one. prefill_chunk: most prompt tokens of a piece, 0 is
-    all. batch_max: most sessions of a decode step, 0 is no cap.
+    all. batch_max: most sessions of a decode step, 0 is no cap. tape_bytes_max: of hidden states kept for stage 1.
     """
 
     items_max = None  # of the inbox in one round: all answers that are here step on together
@@ -59,21 +48,24 @@ class FirstStage:
         stage_count: int,
         prefill_chunk: int,
         batch_max: int = 0,
+        tape_bytes_max: int = 0,
     ) -> None:
         self._compute = compute
         self._admission = admission
         self._counters = counters
         self._clock = clock
-        self._send = send
         self._route = route
         self._stage_count = stage_count
-        self._epoch = 0
         self._broken: SwarmError | None = LinkBroken("the ring is not wired yet; try again soon")
         self._number_last = 0
         self._session_last = 0
         self._replies: dict[int, Reply] = {}  # by number: all that run
         self._sessions: dict[int, Reply] = {}  # by session: those the ring has heard of
         self._ended: list[int] = []  # sessions whose End the other stages have not been sent
+        self._store = SessionStore(compute, counters, tape_bytes_max if stage_count > 1 else 0)
+        self._resuming = Resuming(self._store, stage_count, prefill_chunk)
+        answer = self._on_answer if stage_count == 1 else None
+        self._sending = Sending(compute, self._store, counters, clock, send, self._fail, answer)
         self._costs = RingCosts(stage_count)
         self._planner = Planner(self._costs, batch_max if compute.batches else 1)
         self._groups = DecodeGroups()
@@ -132,27 +124,61 @@ class FirstStage:
         """Admit no more than the tightest stage of the ring holds, tokens; None is untold."""
         self._admission.limit_kv(tokens)
 
-    def begin_epoch(self, epoch: int, why: SwarmError) -> None:
-        """Start a new ring: what ran on the older one fails, nothing of it is sent any more."""
-        self.fail_all(why)
+    def begin_epoch(
+        self, epoch: int, why: SwarmError, keeps: bool = False, fresh: Collection[int] = frozenset()
+    ) -> None:
+        """Start a new ring: what ran on the older one ends, nothing of it is sent any more.
+
+        keeps: sessions are kept for replies that go on. fresh: stages that hold nothing of an older epoch.
+        """
+        self._end_all(why, keeps)
+        if keeps:
+            self._resuming.begin_epoch(fresh, self._clock.monotonic_s())
+        else:
+            self._store.drop_kept()
+            self._resuming.end_epoch()
+        if 0 in fresh:
+            self._store.drop_kept()
         self._broken = None
-        self._epoch = epoch
+        self._sending.epoch = epoch
         self._session_last = 0
 
+    def break_off(self, error: SwarmError) -> None:
+        """The ring is broken: as fail_all, but replies may go on in the next epoch from what is kept here."""
+        self._end_all(error, keeps=True)
+
     def fail_all(self, error: SwarmError) -> None:
-        """The ring is broken: fail what runs, what waits, and what comes before the next epoch."""
+        """Fail what runs, what waits, and what comes before the next epoch."""
+        self._end_all(error, keeps=False)
+
+    @property
+    def expires_in_s(self) -> float | None:
+        """Time until expire has something to do; None when it has not."""
+        return self._store.expires_in_s(self._clock.monotonic_s())
+
+    def expire(self) -> None:
+        """Give up what was kept for too long."""
+        self._store.expire(self._clock.monotonic_s())
+
+    def _end_all(self, error: SwarmError, keeps: bool) -> None:
         self._broken = error
         for request in self._admission.drain():
             self._counters.failed += not request.probe
             request.notify(Broke(error))
+        now_s = self._clock.monotonic_s()
         for reply in list(self._replies.values()):
+            if keeps and reply.kept is not None:
+                self._store.put_back(reply.kept)
+                reply.kept = None
+            elif keeps and reply.session and reply.generated:
+                self._store.keep(reply.session, now_s)
             self._fail(reply, error)
         self._ended.clear()
         self.refresh_counters()
 
     def on_batch(self, batch: ring_pb2.FrameBatch, arrived_s: float) -> None:
         """Take the last stage's answers."""
-        if batch.epoch != self._epoch:
+        if batch.epoch != self._sending.epoch:
             self._counters.frames_refused += len(batch.frames)
             return
         for frame in batch.frames:
@@ -161,7 +187,7 @@ class FirstStage:
                 continue  # the answer to a position that was in the ring when its session ended
             body = frame.WhichOneof("body")
             if body == "failure":
-                self._fail(reply, failure_error(frame.failure))
+                self._on_failure(reply, failure_error(frame.failure))
             elif body == "sampled" and reply.due and frame.pos == reply.due[0][0]:
                 self._on_sampled(reply, frame, arrived_s)
             elif body == "sampled":
@@ -175,13 +201,13 @@ class FirstStage:
         """Do one round: ends first, then every decode batch that may leave, then one prompt piece."""
         if self._ended:
             ends = [ring_pb2.Frame(session=session, end=ring_pb2.End()) for session in self._ended]
-            self._send(ring_pb2.FrameBatch(epoch=self._epoch, frames=ends))
+            self._sending.send(ends)
             self._ended.clear()
         for replies in self._groups.batches(self._planner.plan(self._groups.sessions)):
             self._pieces.earn(self._groups.sessions)
             work = self._work(replies, self._steps.decode)
             if work:
-                self._run(work)
+                self._sending.run(work)
         decoding = self._groups.sessions
         if self._pieces.may_send(decoding):
             self._send_piece(decoding)
@@ -194,7 +220,7 @@ class FirstStage:
         counters.waiting = self._admission.waiting
         counters.kv_tokens_reserved = self._admission.reserved_tokens
         counters.kv_tokens_max = self._admission.kv_tokens_max
-        counters.kv_tokens_used = self._compute.held_tokens()
+        self._store.count()
         counters.last_busy_s = self._clock.monotonic_s()
 
     def _send_piece(self, decoding: int) -> None:
@@ -205,16 +231,32 @@ class FirstStage:
             reply.session = self._session_last
             self._sessions[reply.session] = reply
             try:
-                self._compute.open(reply.session, reply.request.needed_tokens, reply.request.adapter)
+                for frame in self._resuming.open(reply):
+                    self._sending.send([frame])
             except SwarmError as error:  # no memory for it, or no such adapter; the others go on
                 self._fail(reply, error)
                 return
+        tokens, is_rebuilding = self._resuming.piece(reply, tokens)
         work = self._work([reply], lambda reply: self._steps.prompt(reply, tokens))
-        if work:
+        if work and is_rebuilding:
+            self._sending.rebuild(*work[0], goes_further=self._resuming.is_next_fresh)
+            self._tell_prompts()
+        elif work:
             self._pieces.sent()
-            self._run(work)
+            self._sending.run(work)
         if reply.is_prefilling and reply.number in self._replies:
             self._pieces.add(reply)
+
+    def _on_failure(self, reply: Reply, error: SwarmError) -> None:
+        """A stage failed a session. One that lacks what it should have kept costs time, not the reply."""
+        if error.why != Reason.SESSION_NOT_KEPT or not reply.resumes_at or reply.has_drawn:
+            self._fail(reply, error)
+            return
+        self._pieces.drop(reply)
+        self._leave_ring(reply)
+        reply.due.clear()
+        reply.session = reply.prompt_sent = reply.resumes_at = 0
+        self._pieces.add(reply)
 
     def _work(self, replies: Sequence[Reply], make_step: Callable[[Reply], Step]) -> Work:
         """The next step of each reply; one whose constraint fails ends here, alone."""
@@ -225,32 +267,6 @@ class FirstStage:
             except SwarmError as error:
                 self._fail(reply, error)
         return work
-
-    def _run(self, work: Work) -> None:
-        """Compute steps and pass on what came of them."""
-        started_s = self._clock.monotonic_s()
-        for reply, step in work:
-            reply.due.append((step.pos, len(step.ids or ())))
-            self._counters.positions += len(step.ids or ())
-            if reply.batch is not None:
-                reply.batch.started_s = started_s
-        outcomes = self._compute.forward([step for _, step in work])
-        now_s = self._clock.monotonic_s()
-        self._counters.busy_s += now_s - started_s
-        batch = ring_pb2.FrameBatch(epoch=self._epoch)
-        for (reply, step), outcome in zip(work, outcomes, strict=True):
-            wait_us = elapsed_us(reply.times.answered_s, started_s) if reply.has_drawn else 0
-            trace = ring_pb2.Trace(compute_us=outcome.compute_us, wait_us=wait_us, sample_us=outcome.sample_us)
-            if outcome.error is not None:
-                self._fail(reply, outcome.error)
-            elif self._stage_count == 1:
-                tokens = () if outcome.token is None else (outcome.token,)
-                likelihoods = () if outcome.likelihood is None else (outcome.likelihood,)
-                self._on_answer(reply, Answer(tokens, likelihoods, [trace], now_s))
-            else:
-                add_step(batch, reply, step, outcome, trace)
-        if batch.frames:
-            self._send(batch)
 
     def _on_sampled(self, reply: Reply, frame: ring_pb2.Frame, arrived_s: float) -> None:
         """Take the last stage's word."""
@@ -304,6 +320,9 @@ class FirstStage:
                 return
         if not reply.has_drawn:
             reply.times.note_first_token(answer.arrived_s)
+            if reply.request.resume_ids:
+                self._counters.resumed_kept += reply.resumes_at > 0
+                self._counters.resumed_anew += reply.resumes_at == 0
         reply.generated.append(token)
         self._counters.generated_tokens += 1
         reply.request.notify(Tokens((token,), answer.likelihoods))
@@ -340,10 +359,13 @@ class FirstStage:
         self._admission.leave(reply.number)
         self._groups.drop(reply)
         self._pieces.drop(reply)
-        if not reply.session:
-            return
+        self._store.give_up(reply.kept)
+        if reply.session:
+            self._leave_ring(reply)
+
+    def _leave_ring(self, reply: Reply) -> None:
         self._sessions.pop(reply.session, None)
-        self._compute.close(reply.session)
+        self._store.close(reply.session)
         if self._stage_count > 1:
             self._ended.append(reply.session)
 
@@ -356,6 +378,8 @@ class FirstStage:
             reply.times.admitted_s = self._clock.monotonic_s()
             reply.sampling = sampling_from_proto(request.sampling, self._compute.vocabulary_size)
             reply.remember_penalised()
+            self._resuming.prepare(reply, reply.times.admitted_s)
+            self._store.make_room(self._admission.kv_tokens_max - self._admission.reserved_tokens)
             self._replies[reply.number] = reply
             self._pieces.add(reply)
             self._counters.requests += not request.probe

@@ -85,8 +85,12 @@ def add_step(batch: ring_pb2.FrameBatch, reply: Reply, step: Step, outcome: Outc
         frame.hidden.probe = True
     if reply.allowed is not None:
         frame.hidden.allowed.CopyFrom(reply.allowed)
-    if step.pos == 0:
+    if step.pos == 0 or step.pos == reply.resumes_at:
         introduce(frame.hidden, reply)
+    if step.pos and step.pos == reply.resumes_at:
+        frame.hidden.resumes = True
+    elif step.pos < reply.resumes_at:
+        frame.hidden.rebuilds = True
 
 
 def introduce(hidden: ring_pb2.Hidden, reply: Reply) -> None:
@@ -95,6 +99,7 @@ def introduce(hidden: ring_pb2.Hidden, reply: Reply) -> None:
     hidden.reserved_tokens = request.needed_tokens
     hidden.sampling.CopyFrom(request.sampling)
     hidden.adapter = request.adapter
+    hidden.reply_key = request.reply_key
     hidden.prompt_ids.extend(reply.penalised_ids)
     hidden.drawn_ids.extend(reply.drawn_before)
     hold = request.hold()

@@ -1,9 +1,12 @@
 """One reply as stage 0 sees it: what was asked, what it is told, how far it is. Pure state."""
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from silentswarm.core.v1 import generation_pb2, token_set_pb2
 from silentswarm.ring.v1 import ring_pb2
@@ -12,6 +15,9 @@ from swarm_core.errors import SwarmError
 from swarm_stage.engine.constraint import Constraint
 from swarm_stage.engine.reply_times import ReplyTimes
 from swarm_stage.engine.sampling import NEUTRAL, Sampling
+
+if TYPE_CHECKING:
+    from swarm_stage.engine.session_store import KeptSession
 
 HELD_IDS_MAX = 64  # ends of turn of one model; a later stage refuses more
 
@@ -113,6 +119,17 @@ class Request:
         """What is computed before a token is drawn: the prompt, and the reply as far as it had come."""
         return self.prompt_ids + self.resume_ids
 
+    @cached_property
+    def reply_key(self) -> bytes:
+        """Names the reply on every stage, over epochs: 16 bytes. Empty for a probe, of which nothing is kept."""
+        if self.probe:
+            return b""
+        named = [self.request_id.encode(), self.adapter.encode(), array("Q", self.prompt_ids).tobytes()]
+        digest = blake2b(digest_size=16)
+        for part in named:
+            digest.update(len(part).to_bytes(8, "little") + part)
+        return digest.digest()
+
     @property
     def needed_tokens(self) -> int:
         """The most its KV can grow to."""
@@ -143,7 +160,8 @@ class Reply:
     sampling: of its request, checked. penalised_ids: what whoever draws must know of the prompt, each of its tokens
     once, for a repetition penalty. drawn_before: what it must know of the reply, for any penalty: what an earlier
     attempt drew. allowed: what its constraint lets be drawn next, once it is_shaped; None is any. prompt_sent: of what
-    is given.
+    is given. kept: what it goes on from, until its session is open. resumes_at: where the other stages take up what
+    they kept; 0 when all is computed anew.
     """
 
     request: Request
@@ -155,6 +173,8 @@ class Reply:
     allowed: token_set_pb2.TokenSet | None = None
     is_shaped: bool = False
     prompt_sent: int = 0
+    kept: "KeptSession | None" = None
+    resumes_at: int = 0
     due: deque[tuple[int, int]] = field(default_factory=deque)  # (pos, positions) whose answers are awaited, in order
     generated: list[int] = field(default_factory=list)
     batch: DecodeBatch | None = None  # that it is out with

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from silentswarm.core.v1 import tensor_pb2
@@ -54,6 +54,15 @@ class Outcome:
     likelihood: Likelihood | None = None
 
 
+class Detached(Protocol):
+    """A session's cache that no session uses now."""
+
+    @property
+    def length(self) -> int:
+        """Positions held."""
+        ...
+
+
 class Compute(Protocol):
     """A slice of a model with the KV of its sessions. Only the engine thread calls it."""
 
@@ -76,6 +85,15 @@ class Compute(Protocol):
 
     def close(self, session: int) -> None:
         """Free a session's cache; unknown ones are ignored."""
+
+    def detach(self, session: int) -> Detached | None:
+        """End a session but keep its cache; None when it is not known. What is not attached again is freed."""
+
+    def attach(self, session: int, held: Any, length: int) -> bool:
+        """Begin a session with a detached cache, cropped to `length`; what was drawn is told anew with its steps.
+
+        False, and nothing begun, when the cache holds less or cannot go back so far.
+        """
 
     def held_tokens(self) -> int:
         """Positions held for all sessions."""

@@ -24,6 +24,7 @@ from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.engine import EngineThread, Halt, Role
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
+from swarm_stage.engine.rebuilding import REBUILD_TOKENS
 from swarm_stage.engine.steps import Compute
 from swarm_stage.ring.certificates import open_certificates
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, RingServicer
@@ -160,6 +161,11 @@ class StageRunner:
             generated_tokens=counters.generated_tokens,
             prompt_tokens=counters.prompt_tokens,
             failed=counters.failed,
+            sessions_kept=counters.sessions_kept,
+            tape_bytes=counters.tape_bytes,
+            resumed_kept=counters.resumed_kept,
+            resumed_anew=counters.resumed_anew,
+            positions_rebuilt=counters.positions_rebuilt,
             link_round_trip_ms=self._wiring.link_round_trip_ms if self._wiring else None,
         )
         if self._spec is not None:
@@ -207,9 +213,18 @@ class StageRunner:
             loaded.device_weight_bytes.extend(built.model.run_weight_bytes)
         loaded.memory_peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         assert self._wiring is not None
+        piece_tokens = _piece_tokens(request.prefill_chunk_tokens, built.model.hidden_size, spec.dtype)
         if spec.stage_index > 0:
-            hidden_size = built.model.hidden_size
-            return LaterStage(compute, spec, hidden_size, self._counters, self._clock, self._wiring.send_from_engine)
+            return LaterStage(
+                compute,
+                spec,
+                built.model.hidden_size,
+                self._counters,
+                self._clock,
+                self._wiring.send_from_engine,
+                request.tape_bytes_max,
+                min(piece_tokens, REBUILD_TOKENS),
+            )
         kv_tokens = min(spec.kv_tokens or built.kv_tokens_measured, built.kv_tokens_measured)
         self._budget = KvBudget(kv_tokens, min(spec.context_tokens, built.model.context_tokens_max or KV_UNLIMITED))
         return FirstStage(
@@ -220,8 +235,9 @@ class StageRunner:
             self._wiring.send_from_engine,
             self._route_name,
             spec.stage_count,
-            _piece_tokens(request.prefill_chunk_tokens, built.model.hidden_size, spec.dtype),
+            piece_tokens,
             spec.batch_max,
+            request.tape_bytes_max,
         )
 
     def _route_name(self) -> str:

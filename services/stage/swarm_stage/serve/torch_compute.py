@@ -57,6 +57,17 @@ class TorchCompute:
         self._caches.pop(session, None)
         self._drawers.pop(session, None)
 
+    def detach(self, session: int) -> SessionCache | None:
+        self._drawers.pop(session, None)
+        return self._caches.pop(session, None)
+
+    def attach(self, session: int, held: SessionCache, length: int) -> bool:
+        held.crop(length)
+        if held.length != length:
+            return False
+        self._caches[session] = held
+        return True
+
     def held_tokens(self) -> int:
         return sum(cache.length for cache in self._caches.values())
 
