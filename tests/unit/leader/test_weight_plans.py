@@ -377,7 +377,7 @@ def test_a_processor_is_slower_with_quantised_weights_and_predicted_so():
 
     full, small = (plan(manifest, [fellow], PlanRequest(quantization=said)) for said in ("none", "nf4"))
 
-    assert small.predicted_tokens_per_s == pytest.approx(full.predicted_tokens_per_s / 4.7, rel=0.01)
+    assert small.predicted_tokens_per_s == pytest.approx(full.predicted_tokens_per_s / 3.1, rel=0.01)
 
 
 def test_processors_get_equal_shares_of_quantised_layers_although_the_head_is_not_quantised():

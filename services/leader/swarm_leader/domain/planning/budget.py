@@ -16,9 +16,9 @@ PREFILL_CHUNK_TOKENS = 256  # SWARM_SERVE_PREFILL_CHUNK's default, for a first s
 # Hidden-sized buffers alive at once in one layer: residual, norm, q, k, v, attention output, and the MLP's three
 # at about four times the hidden size each.
 HIDDEN_BUFFERS = 18
-# What a step of one token takes a processor in a linear layer, against the same layer in float32: steps of SmolLM2 less
-# its head (docs/measurements/2026-11-quantised.md).
-PROCESSOR_SLOWDOWN = {NF4: 4.7, INT8: 3.2, INT4_FAST: 0.9}
+# What a step of one token takes a processor in a linear layer, against reading the same layer in float32: layers of
+# SmolLM2 (docs/measurements/2026-11-weights.md, "Prediction"; int4-fast: 2026-11-quantised.md, steps less the head).
+PROCESSOR_SLOWDOWN = {NF4: 3.1, INT8: 2.1, INT4_FAST: 0.9}
 
 
 @dataclass(frozen=True)
