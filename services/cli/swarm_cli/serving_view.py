@@ -48,7 +48,7 @@ def served_view(status: serving_pb2.ModelStatus) -> RenderableType:
         parts.append(f"  reason: {shown(status.reason)}")
     if status.stages:
         parts.append(stages_table(status.stages))
-        parts += [*kv_lines(status.stages), *speed_lines(status)]
+        parts += [*kv_lines(status.stages), *speed_lines(status), *covers_line(status)]
     return Group(*parts, *adapters_line(status), *notes_lines(status))
 
 
@@ -61,6 +61,12 @@ def held_text(status: serving_pb2.ModelStatus) -> str:
 def adapters_line(status: serving_pb2.ModelStatus) -> list[str]:
     """What else can be asked of this placement; nothing without adapters."""
     return [f"  adapters: {shown(', '.join(status.adapters))}"] if status.adapters else []
+
+
+def covers_line(status: serving_pb2.ModelStatus) -> list[str]:
+    """Which stages are held a second time, where and how."""
+    held = [f"stage {cover.stage_index} {cover.kind} on {shown(cover.fellow_name)}" for cover in status.covers]
+    return [f"  covers: {', '.join(held)}"] if held else []
 
 
 def notes_lines(status: serving_pb2.ModelStatus) -> list[str]:

@@ -126,6 +126,17 @@ def test_before_a_reply_a_served_model_shows_its_prediction_alone_and_one_withou
     assert not [line for line in draw(served_view(unknown), 200) if "speed" in line]
 
 
+def test_a_served_model_says_which_stages_are_held_a_second_time():
+    covers = [
+        serving_pb2.CoverPlacement(stage_index=0, fellow_name="shed", kind="hot"),
+        serving_pb2.CoverPlacement(stage_index=1, fellow_name="[bold]yard", kind="warm"),
+    ]
+    lines = draw(served_view(make_plan(covers=covers)), 120)
+
+    assert "  covers: stage 0 hot on shed, stage 1 warm on [bold]yard" in lines
+    assert not any("covers" in line for line in draw(served_view(make_plan()), 120))
+
+
 def test_full_precision_is_said_in_words():
     assert "not quantized, computed in F16" in draw(plan_view(make_plan(quantization="none")), 200)[0]
 

@@ -19,7 +19,7 @@ from swarm_leader.domain.records import MAIN_POOL, FellowRecord
 from swarm_leader.flows.admission import Admission, Admissions
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.faults import Faults
-from swarm_leader.flows.registry import Fellow, Held, Registry
+from swarm_leader.flows.registry import Fellow, Held, Registry, read_covers
 from swarm_leader.flows.signals import ControlLink
 
 log = structlog.get_logger()
@@ -29,7 +29,7 @@ NONCE_MAX = 64
 
 @dataclass(frozen=True)
 class Registration:
-    """What a fellow says of itself. held: the stages it holds, with the addresses they listen on.
+    """What a fellow says of itself. held: the stages it holds, with the addresses they listen on. covers: likewise.
 
     process_nonce: one word for this run of its process. certificate_request: DER. peer: where it calls from. pool: the
     one it joins, "" is the main one.
@@ -43,6 +43,7 @@ class Registration:
     declared: capabilities_pb2.Capabilities
     capabilities: Capabilities
     held: tuple[link_pb2.HeldStage, ...] = ()
+    covers: tuple[link_pb2.HeldCover, ...] = ()
     process_nonce: str = ""
     certificate_request: bytes = b""
     peer: str = ""
@@ -170,6 +171,7 @@ class Joining:
             link=link,
             process_nonce=registration.process_nonce,
             peer=registration.peer,
+            covers=read_covers(registration.covers),
         )
         unwanted = []
         for held in registration.held:

@@ -1,10 +1,11 @@
 """The fellows as the leader knows them now: record, link, live figures, stages held. Decides nothing, sends nothing."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from silentswarm.core.v1 import capabilities_pb2, hardware_pb2, stage_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, FellowNotFound
 
@@ -16,6 +17,7 @@ from swarm_leader.domain.records import FellowRecord
 from swarm_leader.flows.link_times import LinkTimes
 from swarm_leader.flows.signals import ControlLink
 
+COVERS_MAX = 64  # of one fellow; it holds fewer, and whoever claims more is not believed
 MISSES_MAX = 2  # a heartbeat may have been written just before its stage was reported loaded; two in a row were not
 
 
@@ -52,7 +54,8 @@ class Fellow:
     process_nonce: word of the process that holds the link, and peer where it calls from. stages: by placement id,
     oldest first. freed_bytes: what stages held that ended since the last heartbeat, by placement id and device index.
     unwanted_at_s: when it was told to end a stage that it still reports. has_certificate: it got one when it
-    registered. covers: by placement id and stage index.
+    registered. covers: by placement id and stage index; covers_made: those
+    that it was told to hold and does not yet.
     """
 
     record: FellowRecord
@@ -68,6 +71,7 @@ class Fellow:
     freed_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
     unwanted_at_s: dict[str, float] = field(default_factory=dict)
     covers: dict[tuple[str, int], HeldCover] = field(default_factory=dict)
+    covers_made: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def fellow_id(self) -> str:
@@ -111,11 +115,33 @@ class Fellow:
             return held.device_bytes or {best.device_index: held.weight_bytes}
         return {best.device_index: held.status.memory_bytes}
 
+    def cover_memory_of(self, cover: HeldCover) -> Mapping[int, int]:
+        """Bytes that a cover holds by device index, as far as is known."""
+        best = self.best_device
+        if best is None or not cover.is_hot:
+            return {}
+        is_on_card = best.kind == "cuda" and cover.weight_bytes > 0
+        return {best.device_index: cover.weight_bytes if is_on_card else cover.memory_bytes}
+
     def drop_stage(self, placement_id: str) -> None:
         """A stage is held no more. Its memory counts as free until the next figures come."""
         held = self.stages.pop(placement_id, None)
         if held is not None:
             self.freed_bytes[placement_id] = self.memory_of(held)
+
+
+def read_covers(told: Iterable[link_pb2.HeldCover]) -> dict[tuple[str, int], HeldCover]:
+    """The covers a fellow says it holds, by placement and stage; bounded."""
+    covers: dict[tuple[str, int], HeldCover] = {}
+    for one in list(told)[:COVERS_MAX]:
+        covers[one.spec.placement_id, one.spec.stage_index] = HeldCover(
+            is_hot=one.kind == link_pb2.COVER_KIND_HOT,
+            ring_addresses=tuple(one.ring_addresses),
+            weight_bytes=one.weight_bytes,
+            kv_tokens_measured=one.kv_tokens_measured,
+            memory_bytes=one.memory_bytes,
+        )
+    return covers
 
 
 def kv_tokens_max(status: stage_pb2.StageStatus) -> int:
@@ -216,7 +242,11 @@ class Registry:
         return fellow is not None and fellow.link is not None and fellow.link.ended is None
 
     def take_heartbeat(
-        self, fellow: Fellow, devices: list[hardware_pb2.Device], statuses: list[stage_pb2.StageStatus]
+        self,
+        fellow: Fellow,
+        devices: list[hardware_pb2.Device],
+        statuses: list[stage_pb2.StageStatus],
+        covers: Iterable[link_pb2.HeldCover] = (),
     ) -> list[str]:
         """Renew the lease and the live figures. Returns the placements it held before and holds no more."""
         self.leases.grant(fellow.fellow_id)
@@ -224,6 +254,7 @@ class Registry:
         if devices:
             del fellow.hardware.devices[:]
             fellow.hardware.devices.extend(devices)
+        fellow.covers = read_covers(covers)
         reported = {status.spec.placement_id: status for status in statuses}
         fellow.freed_bytes.clear()
         for placement_id, status in reported.items():

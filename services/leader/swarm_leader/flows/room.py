@@ -94,9 +94,9 @@ def _room_bytes(
 ) -> int | None:
     """Free on one device for one more model; None is unknown.
 
-    More than its last figures say: what it freed since, and what it would evict (its oldest models beyond its limit,
-    but none that arrives), yet never more than the device has. Less: what was promised to stages those figures do not
-    know of yet.
+    More than its last figures say: what it freed since, what it would evict (its oldest models beyond its limit, but
+    none that arrives), and what its covers hold, which give way; yet never more than the device has. Less: what was
+    promised to stages those figures do not know of yet.
     """
     if not device.HasField("memory_free_bytes"):
         return None
@@ -104,9 +104,62 @@ def _room_bytes(
     evicted = [fellow.stages[placement_id] for placement_id in _evicted(fellow, placements, arriving)]
     room = device.memory_free_bytes + sum(freed.get(index, 0) for freed in fellow.freed_bytes.values())
     room += sum(fellow.memory_of(held).get(index, 0) for held in evicted)
+    room += _covers_bytes(fellow, index)  # they give way to a load
     if device.HasField("memory_total_bytes"):
         room = min(room, device.memory_total_bytes)
     return max(0, room - sum(_promised_bytes(fellow, device, placement) for placement in placements))
+
+
+def _covers_bytes(fellow: Fellow, device_index: int) -> int:
+    return sum(fellow.cover_memory_of(cover).get(device_index, 0) for cover in fellow.covers.values())
+
+
+def fits_beside_covers(fellow: Fellow, stage: StageRecord) -> bool:
+    """Whether a stage has room as it is planned without anything its fellow's covers hold. Unknown is no."""
+    devices = [device for device in fellow.hardware.devices if _planned_bytes(fellow, device, stage) > 0]
+    return all(
+        device.HasField("memory_free_bytes") and _planned_bytes(fellow, device, stage) <= device.memory_free_bytes
+        for device in devices
+    )
+
+
+def cover_facts(fellow: Fellow, placements: Sequence[Placement], reserve_bytes: int) -> FellowFacts:
+    """One fellow as far as covers go: they evict nothing, and count as no model.
+
+    What is free: its last figures and what its covers hold; less what its stages were planned to take and do not take
+    yet, and the reserve.
+    """
+    facts = facts_of(fellow, placements)
+    free = {
+        device.device_index: _beside_stages_bytes(fellow, device, placements, reserve_bytes)
+        for device in fellow.hardware.devices
+    }
+    best = fellow.best_device
+    return replace(
+        facts,
+        busy_with="",
+        makes_room_of=(),
+        free_bytes=free.get(best.device_index) if best is not None else None,
+        devices=tuple(replace(device, free_bytes=free.get(device.device_index)) for device in facts.devices),
+    )
+
+
+def _beside_stages_bytes(
+    fellow: Fellow, device: hardware_pb2.Device, placements: Sequence[Placement], reserve_bytes: int
+) -> int | None:
+    if not device.HasField("memory_free_bytes"):
+        return None
+    free_bytes = device.memory_free_bytes + _covers_bytes(fellow, device.device_index) - reserve_bytes
+    for placement in placements:
+        held = fellow.stages.get(placement.record.placement_id)
+        taken = fellow.memory_of(held).get(device.device_index, 0) if held is not None else 0
+        planned = sum(
+            _planned_bytes(fellow, device, stage)
+            for stage in placement.record.stages
+            if stage.fellow_id == fellow.fellow_id
+        )
+        free_bytes -= max(planned - taken, 0)
+    return max(free_bytes, 0)
 
 
 def _evicted(fellow: Fellow, placements: Sequence[Placement], arriving: set[str]) -> list[str]:

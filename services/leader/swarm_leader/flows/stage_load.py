@@ -14,6 +14,7 @@ from swarm_leader.domain.records import StageRecord, Transport
 from swarm_leader.flows.board import Board, Placement, StageLive
 from swarm_leader.flows.registry import Held, Registry
 from swarm_leader.flows.signals import Signals
+from swarm_leader.flows.uncover import make_way
 from swarm_leader.flows.words import load_to_proto
 
 NOTES_MAX = 16  # of one stage
@@ -58,6 +59,7 @@ class StageLoading:
             self._board.notify(placement.model_id)
 
         try:
+            await make_way(self._registry, self._signals, record.placement_id, stage, self._config.unload_timeout_s)
             link = self._registry.link_of(stage.fellow_id)
             by_device = fellow is not None and fellow.capabilities.serve_devices
             signal = load_to_proto(record, stage, listen, self._config.step_costs, by_device)

@@ -112,7 +112,8 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         body = request.WhichOneof("body")
         if body == "heartbeat":
             statuses = list(request.heartbeat.stages)[:STAGES_MAX]
-            missing = self._registry.take_heartbeat(fellow, list(request.heartbeat.devices), statuses)
+            devices, covers = list(request.heartbeat.devices), request.heartbeat.covers
+            missing = self._registry.take_heartbeat(fellow, devices, statuses, covers)
             self._network.take_heartbeat(fellow, request.heartbeat)
             self._faults.take_missing(fellow, missing)
             self._faults.take_statuses(fellow, statuses)
@@ -145,6 +146,7 @@ async def _read_registration(requests: AsyncIterator[link_pb2.ConnectRequest], p
         declared=register.capabilities,
         capabilities=capabilities_from_proto(register.capabilities),
         held=tuple(register.held),
+        covers=tuple(register.covers),
         process_nonce=register.process_nonce,
         pool=register.pool,
         certificate_request=register.certificate_request,

@@ -13,6 +13,7 @@ from swarm_leader.flows.gate import Gates
 from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.words import route_to_proto, run_to_proto
+from swarm_leader.rpc.covers import write_covers
 from swarm_leader.rpc.speeds import write_forecast, write_measured, write_measured_links
 
 ADAPTERS_MAX = 64  # of one load; more than any stage holds
@@ -120,6 +121,7 @@ class StatusWriter:
         )
         write_forecast(status, placement.forecast)
         if record.state.holds_memory:
+            write_covers(status, self._registry)
             write_measured(status, self._measuring.figures(placement.model_id))
             write_measured_links(status.stages)
         return status
