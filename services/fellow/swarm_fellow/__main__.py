@@ -120,6 +120,7 @@ def _stage_settings(config: FellowConfig, hardware: HardwareReader, certificates
         prefill_chunk_tokens=config.prefill_chunk_tokens,
         bind_host=config.bind_host,
         advertise_host=advertised_host(config.bind_host, config.ring_advertise_host, config.leader),
+        tape_bytes_max=config.tape_mb * 2**20,
         in_flight_max=config.in_flight_max,
         batch_max=max(0, config.batch_max),
         attention=config.attention,

@@ -65,6 +65,11 @@ class FellowConfig:
     prefill_chunk_tokens: int = env(
         "SWARM_SERVE_PREFILL_CHUNK", 256, "prompt tokens per piece sent through the stages; 0 sends a prompt whole"
     )
+    tape_mb: int = env(
+        "SWARM_SERVE_TAPE_MB",
+        256,
+        "MiB of a stage's output kept so that a lost next stage is rebuilt without computing prompts again; 0 keeps none",
+    )
     in_flight_max: int = env(
         "SWARM_SERVE_MAX_IN_FLIGHT", 8, "requests a stage holds at once, served or waiting their turn"
     )
@@ -203,6 +208,7 @@ def check_config(config: FellowConfig) -> None:
     _check_range("SWARM_MAX_LOADED_MODELS", config.loaded_models_max, 1, 64)
     _check_range("SWARM_MODEL_IDLE_UNLOAD_S", config.idle_unload_s, 0, 10**9)
     _check_range("SWARM_SERVE_PREFILL_CHUNK", config.prefill_chunk_tokens, 0, 2**31 - 1)
+    _check_range("SWARM_SERVE_TAPE_MB", config.tape_mb, 0, 2**20)
     _check_range("SWARM_SERVE_MAX_IN_FLIGHT", config.in_flight_max, 1, IN_FLIGHT_LIMIT)
     _check_range("SWARM_SERVE_MAX_BATCH", config.batch_max, -1, IN_FLIGHT_LIMIT)
     _check_range("SWARM_FELLOW_MEMORY_MB", config.memory_mb, 0, 2**30)

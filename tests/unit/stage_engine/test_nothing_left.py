@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.stage_engine.memory_ring import MemoryRing
+from tests.unit.stage_engine.memory_ring import Heard, MemoryRing
 
 STAGES_MAX = 3
 ASKS = st.tuples(
@@ -17,6 +17,8 @@ ACTS = st.one_of(
     st.tuples(st.just("cancel"), st.integers(0, 20)),
     st.tuples(st.just("conclude"), st.integers(0, 20)),
     st.tuples(st.just("rewire")),
+    st.tuples(st.just("heal"), st.sets(st.integers(0, STAGES_MAX - 1), max_size=2)),
+    st.tuples(st.just("go on"), st.integers(0, 20)),
     *[st.tuples(st.just("step"), st.integers(0, STAGES_MAX - 1))] * 4,
 )
 
@@ -24,11 +26,15 @@ ACTS = st.one_of(
 def play(ring: MemoryRing, acts: list[tuple]) -> None:
     """Acts in order; stages move only as far as they are told to."""
     asked, epoch = 0, 1
+    replies: list[tuple[list[int], int, Heard]] = []
     for act in acts:
         match act:
             case ("ask", prompt, new_tokens, caller):
-                ring.submit(str(asked), prompt, new_tokens, caller=caller)
+                replies.append((prompt, new_tokens, ring.submit(str(asked), prompt, new_tokens, caller=caller)))
                 asked += 1
+            case ("go on", number) if number < len(replies) and replies[number][2].broke is not None:
+                prompt, new_tokens, heard = replies[number]
+                ring.submit(str(number), prompt, new_tokens, resume=heard.tokens[: new_tokens - 1])
             case ("cancel", number):
                 ring.cancel(str(number))
             case ("conclude", number):
@@ -36,6 +42,10 @@ def play(ring: MemoryRing, acts: list[tuple]) -> None:
             case ("rewire",):
                 epoch += 1
                 ring.begin_epoch(epoch)  # what is under way still arrives, as it may
+            case ("heal", fresh):
+                epoch += 1
+                ring.break_off()
+                ring.begin_epoch(epoch, keeps=True, fresh=fresh)
             case ("step", stage):
                 ring.step(stage % len(ring.links))
 
@@ -69,4 +79,4 @@ def test_nothing_is_left_and_the_next_one_is_served(
     assert len(after.tokens) == 3
     assert [compute.held_tokens() for compute in ring.computes] == [0] * stages
     assert (ring.first.pieces_out, ring.first.batches_out, ring.budget.reserved_tokens) == (0, 0, 0)
-    assert not any(role._ended_early for role in ring.later)
+    assert not any(role._ended_early or role._rebuilding or len(role._backlog) for role in ring.later)

@@ -70,6 +70,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "serve_concurrent": {"in_flight_max": offer.in_flight_max},
         "serve_rewire": {},
         "serve_resume": {},
+        "serve_keep": {},
         "serve_kv_budget": {},
         "serve_sampling": {},
         "serve_codec": {"codecs": CODECS},
