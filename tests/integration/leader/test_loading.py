@@ -159,17 +159,18 @@ async def test_a_failed_stage_fails_the_load_and_gives_the_others_memory_back(tm
         assert (await rig.load_ready(num_stages=2)).state == serving_pb2.PLACEMENT_STATE_READY
 
 
-async def test_a_fellow_that_dies_during_the_load_fails_it_at_once(tmp_path):
+async def test_a_fellow_that_dies_during_the_load_has_the_model_loaded_on_what_is_left(tmp_path):
     async with running_leader(tmp_path) as rig, joined(rig.address, *pair()) as (attic, kitchen):
         kitchen.may_load.clear()
-        await rig.load(num_stages=2)
+        before = await rig.load(num_stages=2)
         await until(lambda: bool(attic.held) and bool(kitchen.signals), "one is loaded, one is not")
 
         await kitchen.leave()
 
-        failed = await rig.until_state("FAILED")
-        assert "fellow kitchen was lost during load" in failed.reason
-        await until(lambda: attic.held == {}, "the other stage is unloaded")
+        ready = await rig.until_state("READY")
+        assert ready.placement_id != before.placement_id
+        assert [stage.fellow_name for stage in ready.stages] == ["attic"]
+        assert list(attic.held) == [ready.placement_id]
 
 
 async def test_a_load_that_takes_too_long_is_given_up_and_says_who_was_waited_for(tmp_path):

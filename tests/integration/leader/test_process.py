@@ -155,7 +155,7 @@ def test_a_setting_that_cannot_work_is_named(tmp_path):
     lease = run_once(tmp_path, SWARM_LEASE_S="2")
     port = run_once(tmp_path, SWARM_GRPC_PORT="many")
 
-    assert "SWARM_LEASE_S=2 must be longer than SWARM_HEARTBEAT_S=5" in lease.stderr
+    assert "SWARM_LEASE_S=2 must be longer than SWARM_HEARTBEAT_S=3" in lease.stderr
     assert "SWARM_GRPC_PORT='many' is not a number" in port.stderr
     assert (lease.returncode, port.returncode) == (2, 2)
 

@@ -61,6 +61,12 @@ class Placement:
         """Where it stands."""
         return self.record.state
 
+    @property
+    def told_state(self) -> PlacementState:
+        """Where it stands, as people are told: what failed and is being loaded anew recovers."""
+        is_coming_back = self.is_healing and self.record.state is PlacementState.FAILED
+        return PlacementState.RECOVERING if is_coming_back else self.record.state
+
     def reads(self, model_id: str) -> bool:
         """Whether its stages are made of this model's files: its own, its base's or an adapter's."""
         record = self.record
@@ -178,7 +184,7 @@ class Board:
     def state_of(self, model_id: str) -> str:
         """A word for lists: "ready", "loading", ... of what answers for a model; "unloaded" when nothing ever did."""
         serving = self.serving_of(model_id)
-        return serving[0].state.value if serving else PlacementState.UNLOADED.value
+        return serving[0].told_state.value if serving else PlacementState.UNLOADED.value
 
 
 _NEAREST_FIRST = (

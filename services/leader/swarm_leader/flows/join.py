@@ -151,6 +151,7 @@ class Joining:
             credential_sha256=admission.credential_sha256,
             credential_confirmed=admission.is_confirmed,
             joined_by=admission.joined_by,
+            draining=known.draining if known else False,
             pool=registration.pool or MAIN_POOL,
         )
         if record != known:
@@ -211,6 +212,7 @@ class Joining:
             for placement in self._board.holding(fellow.fellow_id):
                 self._board.notify(placement.model_id)
             log.info("fellow's link ended", fellow=fellow.name, why=why.message)
+            self._faults.take_link_end(fellow)
 
 
 def _lasting(hardware: hardware_pb2.Hardware) -> bytes:

@@ -13,6 +13,7 @@ from swarm_core.errors import (
     LinkBroken,
     LoadFailed,
     ModelNotReady,
+    Reason,
     StaleEpoch,
     SwarmError,
 )
@@ -33,6 +34,7 @@ from swarm_leader.flows.wire import Wiring
 from swarm_leader.flows.wishes import ModelWish, find_adapters, resolve_model
 
 log = structlog.get_logger()
+_LOST = (Reason.FELLOW_LOST, Reason.STAGE_FAILED)  # what another fellow, or another try, may not meet
 
 
 class Loading:
@@ -61,6 +63,7 @@ class Loading:
         self._clock = clock
         self._config = config
         self._new_id = new_id
+        self.when_lost: Callable[[Placement, SwarmError], None] | None = None  # a load failed for lack of a fellow
         self._planning = asyncio.Lock()  # from a plan to its record: the next plan must see what this one takes
 
     async def plan(self, model_id: str, request: PlanRequest) -> Plan:
@@ -199,7 +202,11 @@ class Loading:
 
     async def _fail(self, placement: Placement, error: SwarmError) -> None:
         """Give the memory back. Whoever waits for a healing goes on waiting: it decides what is tried next."""
-        await self._ending.end(placement, PlacementState.FAILED, error, is_final=not placement.is_healing)
+        is_lost = error.why in _LOST and self.when_lost is not None and not placement.is_healing
+        placement.is_healing = placement.is_healing or is_lost
+        ended = await self._ending.end(placement, PlacementState.FAILED, error, is_final=not placement.is_healing)
+        if ended and is_lost and self.when_lost is not None:
+            self.when_lost(placement, error)
 
     async def be_ready(self, placement: Placement) -> None:
         """A lap went round: the model serves. Raises StaleEpoch, LinkBroken (a link broke at that very moment)."""

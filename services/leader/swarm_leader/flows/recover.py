@@ -1,35 +1,39 @@
-"""After a start of the leader: what the ledger says is held is waited for, for one lease. Then faults decide."""
-
-from dataclasses import replace
+"""After a start of the leader: what the ledger says is held, and every open incident, is taken up where it stood."""
 
 import structlog
-from swarm_core.errors import FellowLost
 
-from swarm_leader.domain.ports import Ledger
-from swarm_leader.domain.records import PlacementRecord, PlacementState
+from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.incidents import IncidentRecord
+from swarm_leader.domain.ports import IncidentStore, Ledger
+from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board
-from swarm_leader.flows.ending import Ending
-from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.healing import Healing
 
 log = structlog.get_logger()
 
 
-async def recover(ledger: Ledger, board: Board, registry: Registry, ending: Ending) -> None:
-    """Show every open placement again; those that held memory wait for their fellows as RECOVERING.
+async def recover(ledger: Ledger, incidents: IncidentStore, board: Board, healing: Healing) -> None:
+    """Show every open placement again. Those that held memory heal: their fellows come back, or they are replaced.
 
     The registry must know the fellows already. Raises SwarmErrors of the store.
     """
+    known = {incident.incident_id: incident for incident in await incidents.open()}
     for record in await ledger.open():
         if not record.state.holds_memory:
-            board.adopt(record)
+            placement = board.adopt(record)
+            incident = _take(known, record.model_id) if record.state is PlacementState.FAILED else None
+            if incident is not None:
+                healing.await_fellow(placement, incident)
             continue
-        placement = await board.begin(_recovering(record), "the leader started")
-        gone = next((stage for stage in record.stages if registry.get(stage.fellow_id) is None), None)
-        if gone is not None:
-            why = FellowLost(f"a fellow of {record.model_id} was deleted", fellow=gone.fellow_id)
-            await ending.end(placement, PlacementState.FAILED, why, gone.fellow_id)
+        reason = "the leader started; waiting for the fellows"
+        placement = await board.begin(rules.recover(record, reason), "the leader started")
+        healing.resume(placement, _take(known, record.model_id))
         log.info("placement recovers", model=record.model_id, was=record.state.value, stages=len(record.stages))
+    for incident in known.values():
+        await healing.forget(incident)
 
 
-def _recovering(record: PlacementRecord) -> PlacementRecord:
-    return replace(record, state=PlacementState.RECOVERING, reason="the leader started; waiting for the fellows")
+def _take(known: dict[str, IncidentRecord], model_id: str) -> IncidentRecord | None:
+    """The newest open incident of a model; the others stay."""
+    mine = [incident for incident in known.values() if incident.model_id == model_id]
+    return known.pop(mine[-1].incident_id) if mine else None

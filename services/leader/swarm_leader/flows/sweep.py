@@ -1,4 +1,4 @@
-"""The one loop that looks for what nobody reports: leases that ran out. Each lost fellow is dealt with once."""
+"""The one loop that looks for what nobody reports: leases that ran out, and who came that can help. Heals nothing."""
 
 import asyncio
 
@@ -6,6 +6,7 @@ import structlog
 from swarm_core.errors import FellowLost
 
 from swarm_leader.flows.faults import Faults
+from swarm_leader.flows.healing import Healing
 from swarm_leader.flows.registry import Registry
 
 log = structlog.get_logger()
@@ -27,8 +28,9 @@ def sweep_once(registry: Registry, faults: Faults) -> list[str]:
     return lost
 
 
-async def sweep_forever(registry: Registry, faults: Faults) -> None:
+async def sweep_forever(registry: Registry, faults: Faults, healing: Healing) -> None:
     """Until cancelled."""
     while True:
         sweep_once(registry, faults)
+        healing.sweep()
         await asyncio.sleep(min(SWEEP_S, registry.leases.lease_s / 8))

@@ -101,7 +101,7 @@ class StatusWriter:
         gate = self._gates.of(placement.model_id)
         status = serving_pb2.ModelStatus(
             model_id=model_id,
-            state=_STATES[record.state],
+            state=_STATES[placement.told_state],
             reason=record.reason,
             placement_id=record.placement_id,
             epoch=record.epoch,

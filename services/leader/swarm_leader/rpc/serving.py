@@ -74,7 +74,7 @@ class ServingServicer(serving_pb2_grpc.ServingServicer):
             placement = await self._placement(request.model_id)
             watched = placement.model_id if placement is not None else request.model_id
             version = self._board.version(watched)
-            is_settled = placement is None or placement.state in _SETTLED
+            is_settled = placement is None or (placement.state in _SETTLED and not placement.is_healing)
             yield self._writer.of_model(request.model_id, placement)
             if is_settled:
                 return

@@ -1,0 +1,112 @@
+"""Who is to hold a lost stage, among the fellows as they are now, and bringing it there. Judges no ring."""
+
+from collections.abc import Collection, Sequence
+
+import structlog
+from swarm_core.errors import SwarmError
+
+from swarm_leader.config import LeaderConfig
+from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.healing.choose import Candidate, Choice, Chosen, Way, choose
+from swarm_leader.domain.healing.refit import Refit, make_refit
+from swarm_leader.domain.ports import Catalog
+from swarm_leader.domain.records import PlacementRecord
+from swarm_leader.flows.board import Board, Placement, StageLive
+from swarm_leader.flows.ending import Ending
+from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.room import fleet_facts
+from swarm_leader.flows.stage_load import StageLoading
+from swarm_leader.flows.wire import Wiring
+from swarm_leader.flows.wishes import resolve_model
+
+log = structlog.get_logger()
+
+
+class Replacing:
+    """Finds other fellows for stages."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        board: Board,
+        registry: Registry,
+        stages: StageLoading,
+        wiring: Wiring,
+        ending: Ending,
+        config: LeaderConfig,
+    ) -> None:
+        self._catalog = catalog
+        self._board = board
+        self._registry = registry
+        self._stages = stages
+        self._wiring = wiring
+        self._ending = ending
+        self._config = config
+
+    def choose(
+        self,
+        placement: Placement,
+        lost: Sequence[int],
+        refused: Collection[tuple[int, str]] = (),
+        silent: Collection[str] = (),
+    ) -> Chosen:
+        """Who holds each lost stage next. refused: see choose. silent: fellows that are not to be counted on."""
+        record = placement.record
+        candidates = []
+        for facts in fleet_facts(self._registry, self._board, record.model_id):
+            fellow = self._registry.get(facts.fellow_id)
+            if fellow is None or facts.fellow_id in silent or not self.can_prove_itself(record, facts.fellow_id):
+                continue
+            covers = {index: one.is_hot for (key, index), one in fellow.covers.items() if key == record.placement_id}
+            candidates.append(Candidate(facts, fellow.record.draining, covers))
+        return choose(record, lost, candidates, self.refit_of(record), {*refused, *self._leftovers(record)})
+
+    async def bring(self, placement: Placement, choice: Choice) -> None:
+        """Have a fellow hold its new stage, as the record says already. Raises LoadFailed, FellowLost, StaleEpoch."""
+        placement_id, index = placement.record.placement_id, choice.stage.stage_index
+        fellow = self._registry.get(choice.stage.fellow_id)
+        if choice.way is Way.HOT:
+            cover = fellow.covers.get((placement_id, index)) if fellow is not None else None
+            if cover is not None:
+                measured = cover.kv_tokens_measured or None
+                live = StageLive(ring_addresses=cover.ring_addresses, kv_tokens_measured=measured)
+                live.loaded_epoch = placement.record.epoch
+                placement.stages[index] = live
+            return
+        placement.stages[index] = StageLive()
+        if fellow is not None and placement_id in fellow.stages:
+            await self._ending.unload_stage(fellow.fellow_id, placement_id)  # of a process that does not answer
+        await self._stages.load(placement, placement.record.stages[index])
+
+    def refit_of(self, record: PlacementRecord) -> Refit | None:
+        """What the ring is made of; None when the catalog does not have it any more, or has another by that name."""
+        again = rules.ask_again(record)
+        try:
+            wish = resolve_model(self._catalog, record.model_id, again)
+            if wish.weights_sha256 != record.manifest_sha256:
+                return None
+            first = self._registry.get(record.stages[0].fellow_id)
+            serve = first.capabilities.serve if first is not None else None
+            chunk = serve.prefill_chunk_tokens if serve is not None else 0
+            return make_refit(record, wish.weights, wish.adapters, again, self._config.serve_defaults, chunk)
+        except SwarmError as error:
+            log.warning("the weights of a ring are not known", model=record.model_id, why=error.message)
+            return None
+
+    def can_prove_itself(self, record: PlacementRecord, fellow_id: str) -> bool:
+        """Whether the ring may have it, as far as proofs go."""
+        try:
+            self._wiring.check([fellow_id] * min(2, len(record.stages)))
+        except SwarmError:
+            return False
+        return True
+
+    def _leftovers(self, record: PlacementRecord) -> list[tuple[int, str]]:
+        """Fellows that still end a stage which they lost: until they did, they can hold no other of this placement."""
+        holders = {stage.fellow_id for stage in record.stages}
+        return [
+            (stage.stage_index, fellow.fellow_id)
+            for fellow in self._registry.all()
+            if record.placement_id in fellow.stages and fellow.fellow_id not in holders
+            for stage in record.stages
+        ]
