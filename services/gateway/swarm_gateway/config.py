@@ -23,6 +23,9 @@ class GatewayConfig:
     port: int = env("SWARM_HTTP_PORT", 8080, "port the gateway's HTTP listens on; 0 takes a free one")
     max_body_mb: int = env("SWARM_MAX_BODY_MB", 16, "largest request body, MiB; a larger one gets 413")
     request_timeout_s: float = env("SWARM_REQUEST_TIMEOUT_S", 600.0, "longest a chat may take, from request to end, s")
+    resume_s: float = env(
+        "SWARM_GATEWAY_RESUME_S", 60.0, "how long a reply waits for a leader that was lost in it, s; 0 ends it at once"
+    )
     api_timeout_s: float = env("SWARM_API_TIMEOUT_S", 30.0, "longest the leader may take over a JSON route, s")
     stream_timeout_s: float = env("SWARM_STREAM_TIMEOUT_S", 7200.0, "longest a streamed JSON route may last, s")
     keep_alive_s: float = env("SWARM_KEEP_ALIVE_S", 10.0, "silence on a stream after which a comment is sent, s")
@@ -69,6 +72,7 @@ class GatewayConfig:
 
 _LEAST = {
     "request_timeout_s": LEAST_S,
+    "resume_s": 0,
     "api_timeout_s": LEAST_S,
     "stream_timeout_s": LEAST_S,
     "keep_alive_s": LEAST_S,

@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Message)
 Explain = Callable[[], Coroutine[Any, Any, str]]
 EXPLAIN_AGAIN_S = 15.0
 _TOKEN: ContextVar[str] = ContextVar("token", default="")  # of whoever sent the request that is being answered
-_GENERATE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].methods_by_name["Generate"]
+_INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].methods_by_name
 
 
 class LeaderTooOld(CapabilityMissing):
@@ -84,7 +84,16 @@ class Leader:
 
     def generate(self, request: inference_pb2.GenerateRequest, timeout_s: float) -> Any:
         """A reply; use as `async with`."""
-        return self.stream(_GENERATE, request, timeout_s)
+        return self.stream(_INFERENCE["Generate"], request, timeout_s)
+
+    def resume(self, request: inference_pb2.ResumeRequest, timeout_s: float) -> Any:
+        """The rest of a reply whose call broke off; use as `async with`."""
+        return self.stream(_INFERENCE["Resume"], request, timeout_s)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the leader was there when it was last heard of."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for grace_s, then end them with Unavailable."""

@@ -19,7 +19,7 @@ from silentswarm.leader.v1 import (
     tokens_pb2_grpc,
     trust_pb2_grpc,
 )
-from swarm_core.errors import ModelNotFound, PermissionDenied, SwarmError, Unauthenticated
+from swarm_core.errors import ModelNotFound, PermissionDenied, ReplyNotFound, SwarmError, Unauthenticated
 from swarm_rpc.server import listen, make_server
 
 Event = generation_pb2.GenerationEvent
@@ -76,6 +76,8 @@ class ScriptedLeader(
         self.knows_tokens = True  # false: a leader from before there were any
         self.presented: list[tuple[str, str]] = []  # (RPC, its authorization)
         self.asked: list[inference_pb2.GenerateRequest] = []
+        self.resumed: list[inference_pb2.ResumeRequest] = []
+        self.kept: Callable[[inference_pb2.ResumeRequest], AsyncIterator[Event]] | None = None  # None: nothing is
         self.loads: list[serving_pb2.LoadModelRequest] = []
         self.begun = asyncio.Event()
         # The call is over. A script that waits for WAIT_S only gets there by being cancelled.
@@ -98,6 +100,13 @@ class ScriptedLeader(
         if script is None:
             raise ModelNotFound(f"no model {request.model_id!r}", available="org/tiny, tiny")
         async for event in script(request):
+            yield inference_pb2.GenerateEvent(request_id=request.request_id, event=event)
+
+    async def Resume(self, request, context):
+        self.resumed.append(request)
+        if self.kept is None:
+            raise ReplyNotFound("no fellow keeps it")
+        async for event in self.kept(request):
             yield inference_pb2.GenerateEvent(request_id=request.request_id, event=event)
 
     async def ListModels(self, request, context):

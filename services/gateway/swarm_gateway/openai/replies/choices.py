@@ -5,32 +5,32 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 
 from silentswarm.leader.v1 import inference_pb2
-from swarm_core.errors import StageFailed
-from swarm_rpc.reasons import error_from_proto
 
-from swarm_gateway.leader import Events, Leader
+from swarm_gateway.leader import Leader
 from swarm_gateway.openai.replies.asked import Event
-
-GenerateEvents = Events[inference_pb2.GenerateEvent]
+from swarm_gateway.openai.replies.lasting import LastingEvents
 
 
 async def choice_events(
-    leader: Leader, orders: Sequence[inference_pb2.GenerateRequest], timeout_s: float
+    leader: Leader, orders: Sequence[inference_pb2.GenerateRequest], timeout_s: float, resume_s: float
 ) -> AsyncGenerator[tuple[int, Event], None]:
     """(choice, event) until the last Done. Closing this ends every generation. Raises SwarmError, HttpProblem.
 
+    resume_s: how long a generation waits for a leader that was lost; each goes on by itself.
     Nothing is read ahead beyond one event of each choice, so a slow reader slows the leader.
     """
     async with AsyncExitStack() as stack:
-        streams = [await stack.enter_async_context(leader.generate(order, timeout_s)) for order in orders]
+        streams = [
+            await stack.enter_async_context(LastingEvents(leader, order, timeout_s, resume_s)) for order in orders
+        ]
         if len(streams) == 1:
-            event = await next_event(streams[0])
+            event = await streams[0].next()
             while True:
                 yield 0, event
                 if event.HasField("done"):
                     return
-                event = await next_event(streams[0])
-        reads = {asyncio.ensure_future(next_event(stream)): at for at, stream in enumerate(streams)}
+                event = await streams[0].next()
+        reads = {asyncio.ensure_future(stream.next()): at for at, stream in enumerate(streams)}
         try:
             while reads:
                 came, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
@@ -38,20 +38,8 @@ async def choice_events(
                     at, event = reads.pop(read), await read
                     yield at, event
                     if not event.HasField("done"):
-                        reads[asyncio.ensure_future(next_event(streams[at]))] = at
+                        reads[asyncio.ensure_future(streams[at].next())] = at
         finally:
             for read in reads:
                 read.cancel()
             await asyncio.gather(*reads, return_exceptions=True)
-
-
-async def next_event(events: GenerateEvents) -> Event:
-    """The next event of a reply. Raises SwarmError for a failure, and for a reply that ends without its Done."""
-    message = await events.read()
-    if message is None:
-        raise StageFailed("the reply broke off before its end")
-    event = message.event
-    if event.HasField("failed"):
-        failed = event.failed
-        raise error_from_proto(failed.reason, failed.message, failed.metadata)
-    return event

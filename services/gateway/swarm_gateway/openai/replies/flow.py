@@ -72,7 +72,7 @@ class ReplyFlow:
             )
             for at, generation in enumerate(asked.generations)
         ]
-        events = choice_events(self._leader, orders, self._config.request_timeout_s)
+        events = choice_events(self._leader, orders, self._config.request_timeout_s, self._config.resume_s)
         return reply_pieces(asked, asked.word(names), events, meter)
 
 
