@@ -5,7 +5,7 @@ Lines are read in terminals, and what someone sent (a path, a name) is in them: 
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
@@ -13,8 +13,13 @@ import structlog
 from swarm_core.secrets import redacted
 
 
-def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> None:
-    """Set up structlog once, at start-up. SWARM_LOG_LEVEL and SWARM_LOG_JSON choose level and form."""
+def configure_logs(
+    process: str, level: str = "INFO", as_json: bool = False, also: Callable[[str], None] | None = None
+) -> None:
+    """Set up structlog once, at start-up. SWARM_LOG_LEVEL and SWARM_LOG_JSON choose level and form.
+
+    also: told of every line, without secrets; must not raise.
+    """
     renderer = (
         structlog.processors.JSONRenderer()
         if as_json
@@ -29,6 +34,7 @@ def configure_logs(process: str, level: str = "INFO", as_json: bool = False) -> 
             *(() if as_json else (_without_controls,)),  # JSON has escapes of its own
             renderer,
             _without_secrets,
+            *(() if also is None else (_telling(also),)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping().get(level.upper(), 20)),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
@@ -61,3 +67,13 @@ def _without_controls(logger: object, name: str, event: MutableMapping[str, Any]
 def _without_secrets(logger: object, name: str, line: str) -> str:
     """The last word: what someone sent, an exception among it, may hold a token."""
     return redacted(line)
+
+
+def _telling(also: Callable[[str], None]) -> Callable[[object, str, str], str]:
+    """The last processor: tells another reader of the line."""
+
+    def tell(logger: object, name: str, line: str) -> str:
+        also(line)
+        return line
+
+    return tell

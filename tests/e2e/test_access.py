@@ -21,7 +21,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from silentswarm.core.v1 import access_pb2
-from silentswarm.fellow.v1 import fellow_link_pb2, inference_link_pb2, transfer_pb2
+from silentswarm.fellow.v1 import fellow_link_pb2, inference_link_pb2, logs_pb2, transfer_pb2
 from silentswarm.leader.v1 import fleet_pb2, fleet_pb2_grpc, tokens_pb2, tokens_pb2_grpc
 from silentswarm.relay.v1 import relay_pb2
 from swarm_core.clock import SystemClock
@@ -48,6 +48,7 @@ MACHINE_SERVICES = (
     fellow_link_pb2.DESCRIPTOR.services_by_name["FellowLink"],
     inference_link_pb2.DESCRIPTOR.services_by_name["InferenceLink"],
     transfer_pb2.DESCRIPTOR.services_by_name["Transfer"],
+    logs_pb2.DESCRIPTOR.services_by_name["FellowLogs"],
     relay_pb2.DESCRIPTOR.services_by_name["Relay"],
 )
 SHARED_SERVICES = (
@@ -60,6 +61,7 @@ MACHINE_ROWS = {
     "/silentswarm.fellow.v1.InferenceLink/Serve": (IN, DENIED),
     "/silentswarm.fellow.v1.Transfer/GetManifest": (NO_STAGE, NO_STAGE),
     "/silentswarm.fellow.v1.Transfer/Fetch": (NO_STAGE, NO_STAGE),
+    "/silentswarm.fellow.v1.FellowLogs/Push": (IN, IN),  # its lines are those of whoever calls
     "/silentswarm.relay.v1.Relay/Attach": (UNAUTHENTICATED, UNAUTHENTICATED),  # a ticket opens it, nothing else
 }
 

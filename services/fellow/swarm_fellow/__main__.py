@@ -30,11 +30,13 @@ from swarm_fellow.flows.covers import Covers
 from swarm_fellow.flows.fellow import Fellow
 from swarm_fellow.flows.link import Introduction, LeaderLink, LinkParts
 from swarm_fellow.flows.load import Loader
+from swarm_fellow.flows.log_push import LogPush
 from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.spare import SpareKeeper
 from swarm_fellow.flows.stages import StageLimits, StageTable
 from swarm_fellow.flows.survey import Survey
+from swarm_fellow.flows.vitals import Vitals
 from swarm_fellow.host.address import advertised_host, bind_address, read_interfaces
 from swarm_fellow.host.benchmark import Benchmark
 from swarm_fellow.host.certificates import NodeCertificates
@@ -44,8 +46,10 @@ from swarm_fellow.host.hardware_reader import HardwareReader
 from swarm_fellow.host.identity import StateFolder
 from swarm_fellow.host.installed import is_installed, processor_flags
 from swarm_fellow.host.leader_door import LeaderDoor
+from swarm_fellow.host.log_tap import LogTap
 from swarm_fellow.host.notify import ServiceNotifier
 from swarm_fellow.host.stage_process import StageHost
+from swarm_fellow.host.vitals import VitalsReader
 from swarm_fellow.host.weights.cache import ModelCache
 from swarm_fellow.host.weights.cache_room import CacheRoom
 from swarm_fellow.host.weights.fetch import SliceFetcher
@@ -61,13 +65,18 @@ log = structlog.get_logger()
 
 
 def compose(
-    config: FellowConfig, state: StateFolder, environ: Mapping[str, str], stage_command: Sequence[str] = STAGE_COMMAND
+    config: FellowConfig,
+    state: StateFolder,
+    environ: Mapping[str, str],
+    stage_command: Sequence[str] = STAGE_COMMAND,
+    tap: LogTap | None = None,
 ) -> Fellow:
-    """Put a fellow together; needs a running loop. Raises BadRequest, DiskFull."""
+    """Put a fellow together; needs a running loop. tap: takes its own log. Raises BadRequest, DiskFull."""
     config = replace(config, ring_bind_host=bind_address(config.bind_host, read_interfaces()))
     clock, draw = SystemClock(), random.random
+    tap = tap or LogTap(clock)
     threads = config.stage_threads or cpu_count()
-    host = StageHost(stage_command, state.path, environ)
+    host = StageHost(stage_command, state.path, environ, tap=tap.add_output)
     limits = StageLimits(config.loaded_models_max, config.idle_unload_s, config.stage_silent_max_s)
     table = StageTable(host, limits, clock, draw)
     door = LeaderDoor(config.leader, config.leader_ca, config.join_token, state.path, config.allow_insecure)
@@ -99,6 +108,8 @@ def compose(
             maintenance=maintenance,
             replies=replies,
             survey=Survey(hardware, benchmark, clock),
+            vitals=_vitals(config, hardware, table, tap),
+            log_push=LogPush(tap, is_on="logs" not in config.withheld),
             clock=clock,
             draw=draw,
             relay_default=config.relay or config.leader,
@@ -149,6 +160,17 @@ def _metrics(
     return FellowMetrics(readings)
 
 
+def _vitals(config: FellowConfig, hardware: HardwareReader, table: StageTable, tap: LogTap) -> Vitals:
+    return Vitals(
+        VitalsReader(hardware.device_names, config.model_cache),
+        device_names=hardware.device_names,
+        round_trip_ms=lambda: hardware.leader_round_trip_ms,
+        crashes=lambda: table.crashes,
+        errors=lambda: tap.errors,
+        out_of_memory=lambda: tap.out_of_memory,
+    )
+
+
 def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequence[str]) -> Introduction:
     offer = Offer(
         loaded_models_max=config.loaded_models_max,
@@ -170,16 +192,17 @@ def _introduction(config: FellowConfig, identity: str, card_capabilities: Sequen
         version=importlib.metadata.version("silentswarm"),
         capabilities=capabilities_to_proto(declared),
         process_nonce=uuid.uuid4().hex,
+        pool=config.pool,
     )
 
 
-async def serve(config: FellowConfig, state: StateFolder, environ: Mapping[str, str]) -> bool:
+async def serve(config: FellowConfig, state: StateFolder, environ: Mapping[str, str], tap: LogTap) -> bool:
     """Run until SIGTERM, SIGINT or an UPDATE, then give everything back. Returns whether to start the program anew."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await compose(config, state, environ).run(stop)
+    return await compose(config, state, environ, tap=tap).run(stop)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -211,9 +234,10 @@ def main() -> None:
             name=arguments.name,
             state_dir=arguments.state_dir,
         )
-        configure_logs("fellow", config.log_level, config.log_json)
+        tap = LogTap(SystemClock())
+        configure_logs("fellow", config.log_level, config.log_json, also=tap.add)
         with StateFolder(config.state_dir) as state:
-            is_update = asyncio.run(serve(config, state, dict(os.environ)))
+            is_update = asyncio.run(serve(config, state, dict(os.environ), tap))
         if is_update:  # the same process to whoever started it, with the program as it lies on disk now
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     except SwarmError as error:

@@ -38,6 +38,9 @@ class FellowConfig:
         "join token, or without one plaintext",
     )
     name: str = env("SWARM_FELLOW_NAME", "", "name of this machine for people; default its host name")
+    pool: str = env(
+        "SWARM_POOL", "", "the pool this machine joins: lower-case letters, digits and dashes; empty is main"
+    )
     state_dir: Path = env("SWARM_FELLOW_STATE_DIR", STATE_DIR, "identity, sockets and stage logs of this fellow")  # noqa: RUF009
     model_cache: Path = env("SWARM_FELLOW_MODEL_CACHE", MODEL_CACHE, "downloaded model cache")  # noqa: RUF009
     local_models: str = env(

@@ -2,15 +2,12 @@
 
 import argparse
 import asyncio
-import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported; its own lines help no reader of these logs
 
@@ -30,7 +27,7 @@ from silentswarm.leader.v1 import (
 from silentswarm.relay.v1 import relay_pb2_grpc
 from swarm_core.clock import Clock, SystemClock
 from swarm_core.config import describe_variables, from_environment
-from swarm_core.errors import BadRequest, Conflict, SwarmError, Unavailable
+from swarm_core.errors import BadRequest, SwarmError, Unavailable
 from swarm_core.listen import is_loopback, join_host_port
 from swarm_core.logs import configure_logs
 from swarm_rpc.interceptors import Authorize, allow_all
@@ -50,8 +47,8 @@ from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.fleet import Fleet
 from swarm_leader.flows.gate import Gates
-from swarm_leader.flows.healing_parts import Parts, make_healing
 from swarm_leader.flows.generate import Generating
+from swarm_leader.flows.healing_parts import Parts, make_healing
 from swarm_leader.flows.health import Health
 from swarm_leader.flows.join import Joining
 from swarm_leader.flows.link_keys import LinkKeys
@@ -60,7 +57,7 @@ from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.network import Network
 from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
-from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replacing import Replacing
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.routes_back import RoutesBack
@@ -70,6 +67,7 @@ from swarm_leader.flows.sweep import sweep_forever
 from swarm_leader.flows.tasks import TaskSet
 from swarm_leader.flows.tokens import keep_tokens
 from swarm_leader.flows.wire import Wiring
+from swarm_leader.folders import address_told, lock_folder, open_folders
 from swarm_leader.metrics.answer import answering_metrics
 from swarm_leader.metrics.replies import ReplyMetrics
 from swarm_leader.metrics.state import State, make_registry, read_leader, read_relay
@@ -100,9 +98,9 @@ RELAY_SERVICE = "silentswarm.relay.v1.Relay"
 LEADER_SERVICES = (
     *(
         f"silentswarm.leader.v1.{name}"
-        for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens", "Trust", "Telemetry")
+        for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens", "Trust", "Telemetry", "Logs")
     ),
-    *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer")),
+    *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer", "FellowLogs")),
     RELAY_SERVICE,
 )
 try:
@@ -131,7 +129,7 @@ class Leader:
         tickets = Tickets(config.relay_secret.encode() or os.urandom(32))
         self.relay = make_relay(config, tickets, is_open=lambda: not self.is_enforced())
         self.metrics = make_registry(self._read_state)
-        self.watching = Watching(self.registry, self.board, store.metrics, clock, config.heartbeat_s)
+        self.watching = Watching(self.registry, self.board, store.metrics, clock, self.tasks, config)
         self.measuring = Measuring(ReplyMetrics(self.metrics), clock, self.watching.telemetry.take_reply)
         self.health = Health(store.ledger, config.data_dir, config.min_free_disk_gb, clock)
         self.ending = Ending(self.board, self.registry, self.signals, self.replies, self.gates, config.unload_timeout_s)
@@ -389,55 +387,6 @@ def relay_credentials(config: LeaderConfig) -> grpc.ServerCredentials | None:
             field="SWARM_TLS_CERT",
         )
     return server_credentials(FileIdentity(*config.tls_files))
-
-
-def open_folders(config: LeaderConfig) -> None:
-    """Make the leader's folders where they are missing. Raises BadRequest naming the folder and its variable."""
-    writable, readable = os.W_OK | os.X_OK, os.R_OK | os.X_OK  # models may lie on a share that is only read
-    for folder, variable, needed, mode in (
-        (config.data_dir, "SWARM_DATA_DIR", writable, 0o700),  # the authority's key and everybody's digests
-        (config.models_root, "SWARM_SERVABLE_MODELS_ROOT", readable, 0o777),
-    ):
-        try:
-            folder.mkdir(mode=mode, parents=True, exist_ok=True)
-            why = "" if os.access(folder, needed) else "permission denied"
-        except FileExistsError:
-            why = "it is a file"
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-        if why:
-            raise BadRequest(
-                f"the folder {folder} cannot be used ({why}); set {variable} to one that can", field=variable
-            )
-
-
-@contextmanager
-def address_told(data_dir: Path, address: str, has_own_roots: bool) -> Iterator[None]:
-    """A file that says where this leader listens, while it does: `swarm` takes the admin token beside it only there.
-
-    has_own_roots: its certificate leads to roots.pem in that folder; a second line says so.
-    """
-    file = data_dir / "leader.address"
-    try:
-        file.write_text(address + ("\nroots.pem\n" if has_own_roots else "\n"))
-    except OSError as error:
-        log.warning("cannot say where this leader listens", file=str(file), why=error.strerror)
-    try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)
-
-
-def lock_folder(data_dir: Path) -> IO[str]:
-    """Keep a second leader off this folder until the file is closed. Raises Conflict."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    lock = (data_dir / "leader.lock").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise Conflict(f"another leader uses {data_dir}; stop it, or set SWARM_DATA_DIR to another folder") from None
-    return lock
 
 
 async def run(command: str, config: LeaderConfig) -> None:

@@ -15,6 +15,8 @@ from swarm_leader.domain.callers import CALLER_FORM, is_caller
 from swarm_leader.domain.planning.mesh import read_networks
 from swarm_leader.domain.planning.plan import ServeDefaults
 from swarm_leader.domain.records import Transport
+from swarm_leader.telemetry.alert_ways import Email, Webhook
+from swarm_leader.telemetry.replacement import Replace
 
 BY_CARDS = -1
 SECRET_MIN = 16  # characters
@@ -69,14 +71,14 @@ class LeaderConfig:
     recover_s: float = env(
         "SWARM_RECOVER_S", 30.0, "how long fellows have to return when the leader starts, in seconds"
     )
-
-    load_timeout_s: float = env("SWARM_LOAD_TIMEOUT_S", 900.0, "longest fetch and build of a stage, in seconds")
     heal_wait_s: float = env(
         "SWARM_HEAL_WAIT_S",
         8.0,
         "how long a stage that nobody can hold waits for its fellow, or another, before its model is loaded anew over "
         "what is left, or fails; in seconds",
     )
+
+    load_timeout_s: float = env("SWARM_LOAD_TIMEOUT_S", 900.0, "longest fetch and build of a stage, in seconds")
     wire_timeout_s: float = env("SWARM_WIRE_TIMEOUT_S", 10.0, "longest wait for one link between stages, in seconds")
     probe_timeout_s: float = env("SWARM_PROBE_TIMEOUT_S", 30.0, "longest lap of the first position, in seconds")
     unload_timeout_s: float = env("SWARM_UNLOAD_TIMEOUT_S", 15.0, "longest wait for a stage to end, in seconds")
@@ -142,6 +144,24 @@ class LeaderConfig:
     relay_max_frame_mb: int = env("SWARM_RELAY_MAX_FRAME_MB", 64, "largest frame the relay takes, in MiB")
     relay_put_timeout_s: float = env("SWARM_RELAY_PUT_TIMEOUT_S", 30.0, "a channel full this long breaks, in seconds")
 
+    replacing: str = env(
+        "SWARM_REPLACE",
+        "off",
+        "what is done about a machine that is graded F for 5 minutes while others do well: off, suggest (an event, an "
+        "alert) or on (it is drained)",
+    )
+    alert_webhook: str = env(
+        "SWARM_ALERT_WEBHOOK", "", "https address that alerts are posted to as JSON; empty is none"
+    )
+    alert_secret: str = env("SWARM_ALERT_SECRET", "", "signs what is posted there (HMAC-SHA256); empty does not sign")
+    alert_smtp_url: str = env(
+        "SWARM_ALERT_SMTP_URL", "", "smtp[s]://[USER:PASSWORD@]HOST[:PORT] that takes alerts as mail; empty is none"
+    )
+    alert_to: str = env("SWARM_ALERT_TO", "", "e-mail addresses of whom alerts go to, comma separated")
+    logs_max_mb: int = env(
+        "SWARM_LOGS_MAX_MB", 256, "room for the logs of all fellows, in MiB, at most 2 for each; 0 keeps none"
+    )
+
     metrics_listen: str = env("SWARM_METRICS_LISTEN", "", "HOST:PORT that answers Prometheus; empty is off")
     log_level: str = env("SWARM_LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR")
     log_json: bool = env("SWARM_LOG_JSON", False, "log lines as JSON")
@@ -160,6 +180,11 @@ class LeaderConfig:
     def asks_for_tokens(self) -> bool:
         """Whether tokens are asked for even when there is none."""
         return self.require_api_token or not is_loopback(self.host)
+
+    @property
+    def replace_mode(self) -> Replace:
+        """What is done about bad machines. Raises ValueError; `check` comes first."""
+        return Replace(self.replacing)
 
     @property
     def models_root(self) -> Path:
@@ -197,6 +222,7 @@ def check(config: LeaderConfig) -> LeaderConfig:
     check_metrics_listen(config.metrics_listen, config.allow_insecure)
     _weights_of(config.caller_weights)
     read_networks(config.mesh_networks)
+    _check_watching(config)
     if config.pipeline_transport not in set(Transport):
         raise BadRequest(
             f"SWARM_PIPELINE_TRANSPORT={config.pipeline_transport!r} is none of {', '.join(Transport)}",
@@ -220,6 +246,18 @@ def check(config: LeaderConfig) -> LeaderConfig:
             variable = LeaderConfig.__dataclass_fields__[name].metadata["variable"]
             raise BadRequest(f"{variable}={getattr(config, name)} must be at least 1", field=variable)
     return config
+
+
+def _check_watching(config: LeaderConfig) -> None:
+    """What is done about machines that do badly, and who hears of it."""
+    if config.replacing not in set(Replace):
+        raise BadRequest(f"SWARM_REPLACE={config.replacing!r} is none of {', '.join(Replace)}", field="SWARM_REPLACE")
+    if config.alert_webhook:
+        Webhook(config.alert_webhook, config.alert_secret, lambda: 0.0)
+    if config.alert_smtp_url or config.alert_to:
+        Email(config.alert_smtp_url, config.alert_to)
+    if config.logs_max_mb < 0:
+        raise BadRequest(f"SWARM_LOGS_MAX_MB={config.logs_max_mb} must be 0 or more", field="SWARM_LOGS_MAX_MB")
 
 
 @cache

@@ -80,6 +80,7 @@ def declare_capabilities(offer: Offer, withheld: Collection[str], known: Collect
         "maintenance": {},
         "check": {},
         "cover": {},
+        "logs": {},
     }
     if offer.listens:
         declared["direct_link"] = {}

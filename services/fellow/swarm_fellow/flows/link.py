@@ -19,11 +19,13 @@ from swarm_fellow.domain.backoff import Draw, failures_after, heartbeat_delay_s,
 from swarm_fellow.domain.telling import FailuresTold
 from swarm_fellow.flows.covers import Covers
 from swarm_fellow.flows.load import Loader
+from swarm_fellow.flows.log_push import LogPush
 from swarm_fellow.flows.maintenance import Maintenance
 from swarm_fellow.flows.serve import ReplyServer
 from swarm_fellow.flows.signals import SignalRunner
 from swarm_fellow.flows.stages import StageTable
 from swarm_fellow.flows.survey import Survey
+from swarm_fellow.flows.vitals import Vitals
 from swarm_fellow.host.certificates import NodeCertificates
 from swarm_fellow.host.credential import NodeCredential
 from swarm_fellow.host.hardware_reader import HardwareReader
@@ -58,6 +60,7 @@ class Introduction:
     version: str
     capabilities: capabilities_pb2.Capabilities
     process_nonce: str
+    pool: str = ""
 
 
 # Told the credential to present on calls beside Connect ("" is none).
@@ -78,6 +81,8 @@ class LinkParts:
     maintenance: Maintenance
     replies: ReplyServer
     survey: Survey
+    vitals: Vitals
+    log_push: LogPush
     clock: Clock
     draw: Draw
     relay_default: str
@@ -160,6 +165,7 @@ class LeaderLink:
             capabilities=self._introduction.capabilities,
             version=self._introduction.version,
             process_nonce=self._introduction.process_nonce,
+            pool=self._introduction.pool,
             certificate_request=await asyncio.to_thread(self._parts.certificates.request),
             held=[
                 link_pb2.HeldStage(status=stage.status, ring_addresses=stage.loaded.ring_addresses)
@@ -228,6 +234,7 @@ class _Connection:
                 self._restart_when_told(),
                 self._parts.replies.run(self._channel, self._registered.fellow_id, metadata),
                 self._parts.survey.run(self._channel),
+                self._parts.log_push.run(self._channel, metadata),
             )
         finally:
             self._parts.table.report_to(None)
@@ -290,11 +297,14 @@ class _Connection:
             )
             sequence += 1
             # Put together in one step, so that it never disagrees with the events and results before it.
+            statuses = table.statuses()
             heartbeat = link_pb2.Heartbeat(
-                sequence=sequence, devices=devices_to_proto(devices), stages=table.statuses(), covers=covers.held()
+                sequence=sequence,
+                devices=devices_to_proto(devices),
+                stages=statuses,
+                covers=covers.held(),
+                telemetry=self._parts.vitals.told(statuses),
             )
-            if hardware.leader_round_trip_ms is not None:
-                heartbeat.telemetry.leader_round_trip_ms = hardware.leader_round_trip_ms
             self._send(link_pb2.ConnectRequest(heartbeat=heartbeat))
             spent_s = self._parts.clock.monotonic_s() - began_s
             await asyncio.sleep(max(heartbeat_delay_s(interval_ms, self._parts.draw()) - spent_s, 0.02))

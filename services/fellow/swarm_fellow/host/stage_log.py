@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 LOG_BYTES_MAX = 4 * 2**20  # one file; the one before it is kept as .1
 TAIL_BYTES = 4096
 TAIL_LINES = 15
 _READ_BYTES = 64 * 2**10
+OutputTap = Callable[[str, bytes], None]
 
 
 class StageLog:
     """A bounded log file. A disk that does not take it costs the file, never the stage."""
 
-    def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
+    def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX, tap: OutputTap | None = None) -> None:
+        """tap: told of all output, with the name of the log; must not raise."""
         self.path = path
+        self._tap = tap
         self._bytes_max = bytes_max
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
@@ -30,6 +34,8 @@ class StageLog:
 
     def write(self, output: bytes) -> None:
         """Add output to the file and the tail."""
+        if self._tap is not None:
+            self._tap(self.path.stem, output)
         self._tail.append(output[-TAIL_BYTES:])
         self._tail_bytes += len(self._tail[-1])
         while self._tail_bytes - len(self._tail[0]) >= TAIL_BYTES:

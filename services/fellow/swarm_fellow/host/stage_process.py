@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from swarm_core.errors import DiskFull, StageFailed, SwarmError
 
-from swarm_fellow.host.stage_log import StageLog
+from swarm_fellow.host.stage_log import OutputTap, StageLog
 from swarm_fellow.rpc.stage_client import StageClient
 
 log = structlog.get_logger()
@@ -138,8 +138,10 @@ class StageHost:
         state_dir: Path,
         environ: Mapping[str, str],
         times: EndTimes = EndTimes(),
+        tap: OutputTap | None = None,
     ) -> None:
         self._times = times
+        self._tap = tap
         self._command = tuple(stage_command)
         self._logs = state_dir / "logs"
         self._environ = {name: text for name, text in environ.items() if name not in PRIVATE_VARIABLES}
@@ -209,7 +211,7 @@ class StageHost:
     async def _start(self, label: str, flags: Sequence[str], timeout_s: float) -> StageProcess:
         self._started += 1
         socket = self._run_dir / f"s{self._started}.sock"
-        stage_log = StageLog(self._log_path(label))
+        stage_log = StageLog(self._log_path(label), tap=self._tap)
         try:
             child = await asyncio.create_subprocess_exec(
                 *self._command,

@@ -5,11 +5,20 @@ Guarded on purpose: a policy that is wrong about one machine must not empty a fl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 BAD_BAND = "F"
 BAD_S = 300.0  # a machine must have been bad for this long
 COOLDOWN_S = 1800.0  # between two proposals, whatever became of the first
 HEALTHY = ("A", "B", "C")
+
+
+class Replace(StrEnum):
+    """What is done about a machine that has been bad for long."""
+
+    OFF = "off"
+    SUGGEST = "suggest"
+    ON = "on"
 
 
 @dataclass(frozen=True)
