@@ -3,7 +3,9 @@
     wan 10.99.0.1 (leader, gateway)
       |--- router-a 10.99.0.2 --masquerade-- home-a 192.168.7.2 (fellow)
       |--- router-b 10.99.0.3 --masquerade-- home-b 192.168.7.2 (fellow; the same private address, as in real homes)
-Nothing can dial into a home, and the homes cannot reach each other.
+Nothing can dial into a home, and the homes cannot reach each other, but through a tunnel that they may have made:
+
+    home-a wg0 10.8.0.1 --- 10.8.0.2 wg0 home-b
 """
 
 import os
@@ -16,6 +18,8 @@ from dataclasses import dataclass
 
 WAN_ADDRESS = "10.99.0.1"
 HOME_ADDRESS = "192.168.7.2"
+TUNNEL_NETWORK = "10.8.0.0/24"
+TUNNEL = "wg0"
 
 
 def why_not() -> str:
@@ -50,6 +54,31 @@ class Homes:
             subprocess.run([*self.inside(source), "python3", "-c", code], capture_output=True, check=False).returncode
             == 0
         )
+
+    def add_tunnel(self) -> None:
+        """An interface in each home that leads to the other, as WireGuard's does."""
+        _run(
+            "ip",
+            "link",
+            "add",
+            TUNNEL,
+            "netns",
+            self.home_a,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            TUNNEL,
+            "netns",
+            self.home_b,
+        )
+        for number, home in enumerate((self.home_a, self.home_b), start=1):
+            _run("ip", "-n", home, "addr", "add", f"10.8.0.{number}/24", "dev", TUNNEL)
+            _run("ip", "-n", home, "link", "set", TUNNEL, "up")
+
+    def switch_tunnel(self, is_on: bool) -> None:
+        """Off: what is sent into it is lost, and nobody is told."""
+        _run("ip", "-n", self.home_a, "link", "set", TUNNEL, "up" if is_on else "down")
 
 
 @contextmanager

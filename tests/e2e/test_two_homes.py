@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.e2e.conftest import MODEL
-from tests.e2e.homes import HOME_ADDRESS, WAN_ADDRESS, two_homes, why_not
+from tests.e2e.homes import HOME_ADDRESS, TUNNEL_NETWORK, WAN_ADDRESS, two_homes, why_not
 from tests.e2e.swarm import start, wait_for
 
 PORT = 50551
@@ -30,23 +30,24 @@ class Internet:
         self.processes.append(process)
         return process
 
-    def start_leader(self, models_root) -> None:
+    def start_leader(self, models_root, **env: str) -> None:
         env = {
             "SWARM_LEADER_HOST": WAN_ADDRESS,
             "SWARM_GRPC_PORT": str(PORT),
             "SWARM_DATA_DIR": str(self._leader_dir),
             "SWARM_SERVABLE_MODELS_ROOT": str(models_root),
             "SWARM_HEARTBEAT_S": "0.5",
+            **env,
         }
         self.run("leader", self._homes.wan, "swarm_leader", env=env)
         wait_for(lambda: self.cli("status").returncode == 0, 60, "the leader", every_s=0.5)
 
-    def start_fellow(self, name, home, join_token):
+    def start_fellow(self, name, home, join_token, bind_host="0.0.0.0"):
         state = self._folder / name
         env = {
             "SWARM_JOIN_TOKEN": join_token,
             "SWARM_FELLOW_MODEL_CACHE": str(state / "models"),
-            "SWARM_RING_BIND_HOST": "0.0.0.0",
+            "SWARM_RING_BIND_HOST": bind_host,
             "SWARM_STAGE_THREADS": "1",
         }
         arguments = ("--leader", ADDRESS, "--name", name, "--state-dir", state)
@@ -105,6 +106,51 @@ def test_a_chat_over_two_homes_that_cannot_reach_each_other(models_root, tmp_pat
     assert "Paris" in reply.stdout, reply.stderr
     assert status.stdout.count("relay") >= 2
     assert internet.secrets_in_logs(join_token.partition(".")[0]) == []
+
+
+@pytest.mark.slow
+def test_a_tunnel_between_homes_is_used_while_it_works_and_the_relay_while_it_does_not(models_root, tmp_path):
+    """A tunnel that is switched off resets nothing: beats find it, the ring is relayed, and goes back by itself."""
+    with two_homes() as homes:
+        homes.add_tunnel()
+        internet = Internet(homes, tmp_path)
+        cli = internet.cli
+
+        def ask() -> str:
+            return cli("infer", MODEL, "What is the capital of France?", "--temperature", 0).stdout
+
+        def until_ways(direct: int, within_s: float) -> None:
+            wait_for(lambda: routes(cli("status").stdout) == direct, within_s, f"{direct} direct links", every_s=0.5)
+
+        try:
+            internet.start_leader(models_root, SWARM_ROUTE_RETRY_S="4", SWARM_MESH_NETWORKS=TUNNEL_NETWORK)
+            join_token = cli("join-token", "create", "--uses", 2).stdout.strip()
+            for name, home in (("alice", homes.home_a), ("bob", homes.home_b)):
+                internet.start_fellow(name, home, join_token, bind_host="mesh")
+            wait_for(lambda: both_connected(cli("fellows").stdout), 60, "two fellows", every_s=0.5)
+            loaded = cli("model-load", MODEL, "--num-stages", 2, "--wait")
+            until_ways(2, 10)
+            replies = [ask()]
+            homes.switch_tunnel(False)
+            until_ways(0, 30)
+            replies.append(ask())
+            homes.switch_tunnel(True)
+            until_ways(2, 60)
+            replies.append(ask())
+            meshed = cli("model-load", MODEL, "--num-stages", 2, "--transport", "mesh", "--plan")
+        finally:
+            for process in reversed(internet.processes):
+                process.stop()
+
+    assert loaded.returncode == 0, loaded.stderr
+    assert "Paris" in replies[0] and len(set(replies)) == 1
+    assert meshed.returncode == 0, meshed.stderr
+
+
+def routes(status: str) -> int | None:
+    """How many of a ready ring's two links are direct, as `swarm status` shows; None while it is not ready."""
+    direct, relayed = status.count("direct"), status.count("relay")
+    return direct if "ready" in status and direct + relayed == 2 else None
 
 
 def both_connected(listing: str) -> bool:

@@ -248,6 +248,9 @@ class ScriptedFellow:
             direct = signal.wire.route == stage_pb2.ROUTE_DIRECT
             result.wire.connected = self.reaches_directly if direct else self.reaches_relay
             result.wire.failure = "" if result.wire.connected else "connection refused"
+            if not result.wire.connected:  # a stage's watcher tells of it too
+                broken = fellow_link_pb2.STAGE_EVENT_KIND_LINK_BROKEN
+                self.report(broken, result.wire.failure, signal.wire.placement_id)
         elif kind == "check":
             result.check.is_alive = signal.check.placement_id in self.held
             reached = [address for address in signal.check.addresses if address in self.connects_to]

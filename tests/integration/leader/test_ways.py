@@ -9,7 +9,7 @@ from silentswarm.core.v1 import capabilities_pb2, stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2
 from silentswarm.leader.v1 import serving_pb2
 
-from tests.integration.leader.rig import WAIT_S, Rig, running_leader, until
+from tests.integration.leader.rig import MODEL, WAIT_S, Rig, running_leader, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, declare, joined
 
 DIRECT, RELAY = stage_pb2.ROUTE_DIRECT, stage_pb2.ROUTE_RELAY
@@ -139,10 +139,12 @@ async def test_a_direct_link_that_breaks_for_good_is_relayed_from_the_next_epoch
         attic.reaches_directly = False
         attic.report(fellow_link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
         relayed = await until_routes(rig, RELAY, DIRECT)
+        await until(lambda: not rig.leader.board.get(MODEL).is_healing, "it is over")
         attic.reaches_directly, attic.connects_to = True, {"10.0.0.1:4001"}
         direct = await until_routes(rig, DIRECT, DIRECT)
 
         assert [stage.route for stage in first.stages] == [DIRECT, DIRECT]
-        assert first.epoch < relayed.epoch < direct.epoch
+        assert relayed.epoch == first.epoch + 2  # one epoch to see that it is not reached any more
+        assert relayed.epoch < direct.epoch
         assert first.placement_id == relayed.placement_id == direct.placement_id
         assert attic.kinds().count("load") == 1  # its weights stayed where they were

@@ -301,7 +301,8 @@ class Healing:
                 await self._wiring.wire(placement, placement.record.epoch + 1, keeping)
             await self._loading.be_ready(placement)
             case.fresh.clear()
-            if case.faults != known_faults:  # one more, at that very moment
+            if case.faults != known_faults or placement.broken_epoch >= placement.record.epoch:
+                # One more, at that very moment. Links that its wiring tried before it fell back were of older epochs.
                 return False
         except StaleEpoch:
             raise

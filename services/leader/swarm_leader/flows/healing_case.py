@@ -59,7 +59,8 @@ class Case:
             self.kind, self.why = kind, why
         if complaint is not None:
             self.complaints.add(complaint)
-        self.faults += 1
+        if kind is not IncidentKind.LINK:  # of those the epoch tells whether they are news
+            self.faults += 1
         self.changed.set()
 
     async def wait(self, wait_s: float) -> None:
