@@ -13,6 +13,7 @@ from swarm_cli.leader import Leader
 from swarm_cli.model_view import catalog_table, model_table
 from swarm_cli.performance_view import performance_view
 from swarm_cli.progress import Steps, steps
+from swarm_cli.speed_view import speed_lines
 from swarm_cli.terminal import err, json_of, out, print_json, shown
 
 app = typer.Typer(
@@ -44,14 +45,25 @@ def show_model(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show one model."""
+    """Show one model; while it is served also how fast it was said to be, and is."""
     context: CommandContext = ctx.obj
-    request = models_pb2.GetModelRequest(model_id=model_id)
-    model = context.run(leader, lambda to: to.ask(to.models.GetModel, request))
+    model, status = context.run(leader, lambda to: _look_up(to, model_id))
     if json or context.as_json:
         print_json(json_of(model))
     else:
         out().print(model_table(model))
+        for line in speed_lines(status):
+            out().print(line.strip())
+
+
+async def _look_up(to: Leader, model_id: str) -> tuple[models_pb2.Model, serving_pb2.ModelStatus]:
+    """A model and where it stands; a status that this leader does not tell is an empty one."""
+    model = await to.ask(to.models.GetModel, models_pb2.GetModelRequest(model_id=model_id))
+    try:
+        status = await to.ask(to.serving.GetModelStatus, serving_pb2.GetModelStatusRequest(model_id=model_id))
+    except SwarmError:
+        status = serving_pb2.ModelStatus()
+    return model, status
 
 
 @app.command("performance")

@@ -279,6 +279,17 @@ class ScriptedLeader(
         )
         return serving_pb2.ListServingResponse(models=[status])
 
+    async def GetModelStatus(self, request, context):
+        if request.model_id != "tiny":
+            return serving_pb2.ModelStatus(model_id=request.model_id)
+        return serving_pb2.ModelStatus(
+            model_id="tiny",
+            state=serving_pb2.PLACEMENT_STATE_READY,
+            stages=[serving_pb2.StagePlacement(predicted_ms=50.0, measured_ms=54.25)],
+            predicted_tokens_per_s=18.2,
+            measured_tokens_per_s=16.9,
+        )
+
     async def GetPerformance(self, request, context):
         if request.model_id not in ("tiny", "org/quiet"):
             raise ModelNotFound(f"no model {request.model_id!r}; there is: tiny", available="tiny")

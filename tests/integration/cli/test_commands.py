@@ -75,6 +75,14 @@ def test_models_show_prints_brackets_as_they_are(swarm: Swarm):
     assert "/models/[tiny].gguf" in swarm("models", "show", "tiny").out
 
 
+def test_models_show_says_how_fast_a_served_model_was_said_to_be_and_is(swarm: Swarm):
+    lines = swarm("models", "show", "tiny").out.splitlines()
+
+    assert "speed of one reply: predicted 18.2 tokens/s, measured 16.9" in lines
+    assert "ms of a token, predicted/measured: stage 0 50.0/54.2" in lines
+    assert "speed" not in swarm("models", "show", "org/trained").out
+
+
 def test_an_unknown_model_is_4_and_names_what_exists(swarm: Swarm):
     ended = swarm("models", "show", "nope")
 

@@ -147,4 +147,5 @@ async def test_a_status_shows_what_replies_took_beside_what_was_predicted(tmp_pa
     assert served.measured_link_ms == 4.0
     assert served.measured_first_token_ms > 0
     assert [round(stage.predicted_link_ms, 2) for stage in served.stages] == [1.03, 1.03]
+    assert served.predicted_first_token_ms == ready.predicted_first_token_ms > 0
     assert not ended.HasField("measured_tokens_per_s")

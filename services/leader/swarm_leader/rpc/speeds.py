@@ -9,10 +9,11 @@ from swarm_leader.domain.planning.plan import Forecast
 
 
 def write_forecast(status: serving_pb2.ModelStatus, forecast: Forecast) -> None:
-    """What a plan said beyond its speed; what it did not know stays absent."""
-    if forecast.first_token_ms is not None:
+    """What a plan said beyond its speed; what it did not know stays absent, and what was of a ring that moved since."""
+    is_of_this_ring = forecast.fellow_ids == tuple(stage.fellow_id for stage in status.stages)
+    if is_of_this_ring and forecast.first_token_ms is not None:
         status.predicted_first_token_ms = forecast.first_token_ms
-    if len(forecast.link_ms) == len(status.stages):
+    if is_of_this_ring and forecast.link_ms:
         for stage, link_ms in zip(status.stages, forecast.link_ms, strict=True):
             stage.predicted_link_ms = link_ms
     status.left_out.extend(

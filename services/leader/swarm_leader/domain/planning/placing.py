@@ -100,6 +100,7 @@ class _Layout:
             codec=wanted.request.codec,
             predicted_tokens_per_s=predict_tokens_per_s(stages, links_ms),
             forecast=Forecast(
+                fellow_ids=tuple(fellow.fellow_id for fellow in ring),
                 link_ms=links_ms if all(stage.predicted_ms is not None for stage in stages) else (),
                 first_token_ms=predict_first_token_ms(self.cost, ring, stages, hidden, form.dtype),
             ),

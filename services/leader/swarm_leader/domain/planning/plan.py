@@ -58,10 +58,12 @@ class LeftOut:
 class Forecast:
     """What is predicted of a plan beyond its speed.
 
-    link_ms: the way of one token from each stage to the next; empty for one stage. first_token_ms: of a prompt of
-    PROMPT_TOKENS; None is unknown.
+    fellow_ids: of the ring it is about, in order: a stage that moved since is another ring's. link_ms: the way of one
+    token from each stage to the next; empty for one stage. first_token_ms: of a prompt of PROMPT_TOKENS; None is
+    unknown.
     """
 
+    fellow_ids: tuple[str, ...] = ()
     link_ms: tuple[float, ...] = ()
     first_token_ms: float | None = None
     left_out: tuple[LeftOut, ...] = ()
