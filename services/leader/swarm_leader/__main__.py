@@ -39,9 +39,11 @@ from swarm_leader.catalog.disk import DiskCatalog
 from swarm_leader.catalog.import_roots import read_import_roots
 from swarm_leader.catalog.importer import Importer
 from swarm_leader.config import LeaderConfig, check
+from swarm_leader.domain.covers.risk import FellowHealth
 from swarm_leader.domain.leases import Leases
 from swarm_leader.flows.admission import Admissions
 from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.covering import Covering
 from swarm_leader.flows.doors import Doors, check_fetch
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.faults import Faults
@@ -57,7 +59,7 @@ from swarm_leader.flows.measure import Measuring
 from swarm_leader.flows.network import Network
 from swarm_leader.flows.ready import ReadyRings
 from swarm_leader.flows.recover import recover
-from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.replacing import Replacing
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.routes_back import RoutesBack
@@ -173,6 +175,7 @@ class Leader:
         self.routes_back = RoutesBack(
             self.board, self.registry, self.signals, self._rewire, self._has_replies, clock, config.route_retry_s
         )
+        self.covering = Covering(self.board, self.registry, self.signals, replacing, clock, config, self._health_of)
         self.access = Access(self.doors.tokens, self.registry, self.doors.calls, self.joining.confirm)
         self._clock = clock
 
@@ -244,6 +247,7 @@ class Leader:
         self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
         self.tasks.start(self.routes_back.watch_forever(), "routes back to direct")
         self.tasks.start(self.watching.run(), "watch over machines")
+        self.tasks.start(self.covering.watch_forever(), "covers")
         self.health.phase = "serving"
 
     async def drain(self, grace_s: float) -> None:
@@ -259,7 +263,10 @@ class Leader:
         await self.doors.tokens.flush()
 
     def _check_fetch(self, model_id: str) -> None:
-        check_fetch(self.board, current_caller().fellow_id, model_id)
+        fellow_id = current_caller().fellow_id
+        fellow = self.registry.get(fellow_id)
+        covering = {placement_id for placement_id, _ in fellow.covers_made} if fellow is not None else ()
+        check_fetch(self.board, fellow_id, model_id, covering)
 
     def _may_return(self, fellow_id: str, reply: Reply) -> bool:
         """Whether a reply may go on that waits for its fellow's link: the fellow may come back, and its ring stands."""
@@ -272,6 +279,11 @@ class Leader:
 
     def _has_replies(self, model_id: str) -> bool:
         return self.gates.of(model_id).running > 0
+
+    def _health_of(self, fellow: Fellow) -> FellowHealth:
+        node = self.watching.telemetry.node(fellow)
+        grade, figures = node.grade.band if node.grade is not None else "", node.figures
+        return FellowHealth(grade, figures.availability, figures.reconnects, figures.disk_free_bytes)
 
     def _read_state(self) -> State:
         return read_leader(self.board, self.registry, self.gates, self.relay.board)

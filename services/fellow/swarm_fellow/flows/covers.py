@@ -73,6 +73,10 @@ class Covers:
         """How many are held or made."""
         return len(self._held.keys() | self._making.keys())
 
+    def is_making(self) -> bool:
+        """Whether one is being made now."""
+        return bool(self._making)
+
     def memory_bytes(self) -> int:
         """Main memory that hot ones take, as they last said."""
         return sum(cover.stage.status.memory_bytes for cover in self._held.values() if cover.stage is not None)

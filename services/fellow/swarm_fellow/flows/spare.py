@@ -96,7 +96,7 @@ class SpareKeeper:
 
     def _look(self, now_s: float) -> None:
         """What happened since the last look."""
-        if self._table.is_loading() or self._table.starts != self._starts_seen:
+        if self._table.is_loading() or self._covers.is_making() or self._table.starts != self._starts_seen:
             self._starts_seen, self._loading_s, self._held_s = self._table.starts, now_s, now_s
         if self._table.loaded() or self._covers.count():
             self._held_s = now_s

@@ -1,7 +1,7 @@
 """What keeps a leader's doors: tokens of people, join tokens of machines, and the calls that hang on either."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -46,7 +46,11 @@ def show_once(secret: str, file: Path) -> None:
         print(f"\nThe admin token of this leader, shown this once and kept in {file}:\n\n  {secret}\n", file=sys.stderr)
 
 
-def check_fetch(board: Board, fellow_id: str, model_id: str) -> None:
-    """A machine gets the models and adapters it holds a stage of, or is to. Raises PermissionDenied."""
-    if not any(placement.reads(model_id) for placement in board.holding(fellow_id)):
+def check_fetch(board: Board, fellow_id: str, model_id: str, covering: Collection[str] = ()) -> None:
+    """A machine gets the models and adapters it holds a stage of, or is to. Raises PermissionDenied.
+
+    covering: placements it was told to hold a stage of outside of their rings.
+    """
+    told = [placement for one in covering if (placement := board.by_id(one)) is not None]
+    if not any(placement.reads(model_id) for placement in [*board.holding(fellow_id), *told]):
         raise PermissionDenied(f"this machine holds no stage of {model_id} and is to load none", model=model_id)
