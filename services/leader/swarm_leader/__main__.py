@@ -275,7 +275,7 @@ class Leader:
         return stands and self.registry.leases.is_running(fellow_id)
 
     def _rewire(self, placement: Placement, why: str) -> None:
-        self.faults.take_stall(placement, placement.record.epoch, why)
+        self.faults.take_way(placement, why)
 
     def _has_replies(self, model_id: str) -> bool:
         return self.gates.of(model_id).running > 0

@@ -15,6 +15,7 @@ class IncidentKind(StrEnum):
     STALL = "stall"  # a reply stood still though every link was up
     RESTART = "restart"  # the leader started and did not find the ring as it should be
     DRAIN = "drain"  # a person wants a machine emptied
+    WAY = "way"  # nothing broke: stages that were relayed reach each other directly
 
 
 class Outcome(StrEnum):

@@ -146,6 +146,11 @@ class Faults:
             log.warning("stalled", model=placement.model_id, epoch=epoch, why=why)
             self._healing.report(placement, IncidentKind.STALL, DeadlinePassed(why))
 
+    def take_way(self, placement: Placement, why: str) -> None:
+        """Nothing broke: stages that were relayed reach each other directly, and the ring is wired for it."""
+        if placement.state is PlacementState.READY:
+            self._healing.report(placement, IncidentKind.WAY, LinkBroken(why))
+
     def _take_broken_link(self, placement: Placement, where: str, event: link_pb2.StageEvent) -> None:
         """A neighbour's word on a link: of the epoch that is now, or it is no news."""
         if event.spec.epoch < placement.record.epoch:

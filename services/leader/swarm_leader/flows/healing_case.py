@@ -16,7 +16,7 @@ from swarm_leader.flows.board import Placement
 
 log = structlog.get_logger()
 # What is heard first is often only the echo of what is heard next.
-_ECHOES = (IncidentKind.RESTART, IncidentKind.LINK, IncidentKind.STALL)
+_ECHOES = (IncidentKind.RESTART, IncidentKind.LINK, IncidentKind.STALL, IncidentKind.WAY)
 
 
 @dataclass
