@@ -46,6 +46,9 @@ async def test_what_does_not_fit_in_memory_is_held_warm(tmp_path):
     ):
         await load_on_two(rig)
         await until(lambda: shed.kinds_of() == {0: WARM, 1: WARM}, "both are held warm")
+        shown = [(one.kind, one.weight_bytes) for one in (await rig.get()).covers]
+
+    assert shown == [("warm", 0), ("warm", 0)]
 
 
 async def test_covers_can_be_off_and_fellows_that_declare_none_are_not_asked(tmp_path):
