@@ -312,3 +312,22 @@ async def test_a_new_attempt_at_a_reply_takes_the_place_of_the_one_that_went_on_
 
     assert [event.sequence for event in reply] == [1, 2, 3, 4]
     assert reply[-1].HasField("done")
+
+
+async def test_a_reply_that_goes_on_alone_gives_way_to_a_new_one(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, SWARM_SERVE_MAX_IN_FLIGHT="1"):
+        fellow, stream = await leader.connection(), await leader.stream()
+        await fellow.load(ONE.spec("p1"))
+        stream.request("r1", "forever", keep_ms=20_000)
+        await eventually(lambda: sessions_of(fellow) == [1], "the stage has a session")
+        stream.down.put_nowait(None)
+        second = await leader.stream(2)
+        second.request("r2", "count 2", keep_ms=20_000)
+        reply = await second.reply("r2")
+        second.resume("r1", 1)
+        (lost,) = await second.reply("r1")
+
+    assert reply[-1].HasField("done")
+    assert lost.failed.reason == reason_pb2.REASON_REPLY_NOT_FOUND

@@ -63,6 +63,11 @@ class _Reply:
         """Its request."""
         return self.request.request_id
 
+    @property
+    def is_alone(self) -> bool:
+        """Nobody follows it now."""
+        return self.stream is None and not self.catching_up
+
     def told(self) -> serve_pb2.KeptReply:
         """How the next hello names it."""
         request = self.request
@@ -186,7 +191,7 @@ class ReplyServer:
     def _resume(self, resume: serve_pb2.ResumeReply, stream: ServeStream) -> None:
         """Events of a kept reply are wanted from here on."""
         reply = self._replies.get(resume.request_id)
-        if reply is None or reply.stream is not None or reply.catching_up:
+        if reply is None or not reply.is_alone:
             lost = ReplyNotFound(f"reply {resume.request_id} is not kept here")
             stream.refuse(resume.request_id, lost, resume.after_sequence + 1)
             return
@@ -243,7 +248,10 @@ class ReplyServer:
                 self._forget(ended[0])
 
     def _stage_for(self, request: serve_pb2.ReplyRequest) -> HeldStage:
-        """The stage that answers. Raises StaleEpoch or Overloaded."""
+        """The stage that answers; for a place there a reply that goes on alone gives way.
+
+        Raises StaleEpoch or Overloaded.
+        """
         stage = self._table.find(request.placement_id)
         if stage is None or stage.spec.epoch != request.epoch:
             held = f"epoch {stage.spec.epoch}" if stage else "nothing"
@@ -253,9 +261,13 @@ class ReplyServer:
                 placement=request.placement_id,
                 epoch=request.epoch,
             )
-        running = sum(reply.stage is stage and not reply.is_ended for reply in self._replies.values())
-        if running >= self._in_flight_max:
-            raise Overloaded(f"{running} replies run or wait on this stage already", in_flight_max=self._in_flight_max)
+        running = [reply for reply in self._replies.values() if reply.stage is stage and not reply.is_ended]
+        if len(running) >= self._in_flight_max:
+            alone = next((reply for reply in running if reply.is_alone), None)
+            if alone is None:
+                words = f"{len(running)} replies run or wait on this stage already"
+                raise Overloaded(words, in_flight_max=self._in_flight_max)
+            self._forget(alone)  # its caller may never come; this one is here
         return stage
 
     async def _run(self, reply: _Reply, older: asyncio.Task[None] | None) -> None:
