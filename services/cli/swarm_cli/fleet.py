@@ -14,13 +14,13 @@ from swarm_cli.leader import Leader
 from swarm_cli.serving import UNLOAD_TIMEOUT_S
 from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of, without_controls
 
-app = typer.Typer(help="List the machines; ping, release, purge, update or delete.", no_args_is_help=False)
+app = typer.Typer(help="List the machines; ping, drain, release, purge, update or delete.", no_args_is_help=False)
 FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
 
 
 @app.callback(invoke_without_command=True)
 def fellows(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the machines; ping, release, purge, update or delete."""
+    """List the machines; ping, drain, release, purge, update or delete."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -85,6 +85,36 @@ def update_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption
     request = fleet_pb2.UpdateFellowRequest(fellow_id=name)
     context.run(leader, lambda to: to.ask(to.fleet.UpdateFellow, request, UNLOAD_TIMEOUT_S))
     out().print(f"{name} starts its program anew", markup=False)
+
+
+@app.command("drain")
+def drain_fellow(
+    ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None, json: JsonOption = False
+) -> None:
+    """Empty a fellow with nothing lost: others load its stages and take them over.
+
+    Nothing new is placed on it, until `swarm fellows undrain`.
+    """
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.DrainFellowRequest(fellow_id=name)
+    answer = context.run(leader, lambda to: to.ask(to.fleet.DrainFellow, request))
+    if json or context.as_json:
+        print_json(json_of(answer))
+        return
+    moves = "; ".join(
+        f"stage {move.stage_index} of {without_controls(move.model_id)} goes to {without_controls(move.to_fellow)}"
+        for move in answer.moves
+    )
+    out().print(f"{name} is draining: {moves or 'it holds no stage'}", markup=False)
+
+
+@app.command("undrain")
+def undrain_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None) -> None:
+    """Let a drained fellow take stages again."""
+    context: CommandContext = ctx.obj
+    request = fleet_pb2.UndrainFellowRequest(fellow_id=name)
+    context.run(leader, lambda to: to.ask(to.fleet.UndrainFellow, request))
+    out().print(f"{name} takes stages again", markup=False)
 
 
 @app.command("delete")

@@ -10,6 +10,7 @@ from silentswarm.leader.v1 import (
     fleet_pb2_grpc,
     inference_pb2_grpc,
     models_pb2_grpc,
+    resilience_pb2_grpc,
     serving_pb2_grpc,
     status_pb2_grpc,
     tokens_pb2_grpc,
@@ -56,6 +57,7 @@ class Leader:
         self.serving = serving_pb2_grpc.ServingStub(self._channel)
         self.inference = inference_pb2_grpc.InferenceStub(self._channel)
         self.fleet = fleet_pb2_grpc.FleetStub(self._channel)
+        self.resilience = resilience_pb2_grpc.ResilienceStub(self._channel)
         self.status = status_pb2_grpc.StatusStub(self._channel)
         self.tokens = tokens_pb2_grpc.TokensStub(self._channel)
         self.trust = trust_pb2_grpc.TrustStub(self._channel)

@@ -19,6 +19,7 @@ from silentswarm.leader.v1 import (
     fleet_pb2_grpc,
     inference_pb2_grpc,
     models_pb2_grpc,
+    resilience_pb2_grpc,
     serving_pb2_grpc,
     status_pb2_grpc,
     tokens_pb2_grpc,
@@ -45,6 +46,7 @@ from swarm_leader.flows.admission import Admissions
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.covering import Covering
 from swarm_leader.flows.doors import Doors, check_fetch
+from swarm_leader.flows.draining import Draining
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.fleet import Fleet
@@ -84,6 +86,7 @@ from swarm_leader.rpc.inference_link import InferenceLinkServicer
 from swarm_leader.rpc.models import ModelsServicer
 from swarm_leader.rpc.performance import PerformanceWriter
 from swarm_leader.rpc.placements import StatusWriter
+from swarm_leader.rpc.resilience import ResilienceServicer
 from swarm_leader.rpc.serving import ServingServicer
 from swarm_leader.rpc.status import StatusServicer
 from swarm_leader.rpc.tokens import TokensServicer
@@ -100,7 +103,18 @@ RELAY_SERVICE = "silentswarm.relay.v1.Relay"
 LEADER_SERVICES = (
     *(
         f"silentswarm.leader.v1.{name}"
-        for name in ("Models", "Serving", "Inference", "Fleet", "Status", "Tokens", "Trust", "Telemetry", "Logs")
+        for name in (
+            "Models",
+            "Serving",
+            "Inference",
+            "Fleet",
+            "Status",
+            "Tokens",
+            "Trust",
+            "Telemetry",
+            "Logs",
+            "Resilience",
+        )
     ),
     *(f"silentswarm.fellow.v1.{name}" for name in ("FellowLink", "InferenceLink", "Transfer", "FellowLogs")),
     RELAY_SERVICE,
@@ -152,6 +166,7 @@ class Leader:
         replacing = Replacing(self.catalog, self.board, self.registry, stages, self.wiring, self.ending, config)
         parts = Parts(self.board, self.registry, self.signals, stages, self.wiring, self.ending, replacing)
         self.healing = make_healing(parts, self.loading, self.tasks, clock, store.incidents, config)
+        self.draining = Draining(self.board, self.registry, store.fellows, replacing, self.healing, self.tasks, clock)
         self.faults = Faults(
             self.board,
             self.registry,
@@ -227,7 +242,10 @@ class Leader:
         serving_pb2_grpc.add_ServingServicer_to_server(serving, server)
         inference = InferenceServicer(generating, doors, clock.monotonic_s)
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server)
-        fleet_pb2_grpc.add_FleetServicer_to_server(FleetServicer(fleet, self.registry, clock, telemetry), server)
+        fleet_pb2_grpc.add_FleetServicer_to_server(
+            FleetServicer(fleet, self.draining, self.registry, clock, telemetry), server
+        )
+        resilience_pb2_grpc.add_ResilienceServicer_to_server(ResilienceServicer(store.incidents), server)
         self.watching.add_to(server)
         status_pb2_grpc.add_StatusServicer_to_server(StatusServicer(self.health, VERSION), server)
         trust_pb2_grpc.add_TrustServicer_to_server(TrustServicer(self.identity), server)
@@ -243,7 +261,7 @@ class Leader:
 
     def serve(self) -> None:
         """The server answers now: judge leases, take work."""
-        self.tasks.start(sweep_forever(self.registry, self.faults, self.healing), "sweep")
+        self.tasks.start(sweep_forever(self.registry, self.faults, self.healing, self.draining), "sweep")
         self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
         self.tasks.start(self.routes_back.watch_forever(), "routes back to direct")
         self.tasks.start(self.watching.run(), "watch over machines")

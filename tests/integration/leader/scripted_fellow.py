@@ -68,12 +68,14 @@ class ScriptedFellow:
         self.connects_to: set[str] = set()  # addresses that take a connection, asked by CHECK
         self.ring_host = "10.0.0.1"
         self.probe_failure = ""
+        self.answers_check: bool | None = True  # None: not at all
         self.probe_failures = 0  # how many laps fail before one goes round
         self.kv_tokens_measured = 10**6
         self.stage_bytes: int | None = None  # what a stage says it holds
         self.loads_as: dict[str, Any] = {}  # what else it says of a stage it loaded
         self.replies_with: list[str] | None = ["Hi", " there"]  # None: only what `say` says
         self.beats = True
+        self._covers: dict[str, fellow_link_pb2.HeldStage] = {}
         self._sequences = itertools.count(1)
         self._links: list[asyncio.Task[None]] = []
         self._channel: grpc.aio.Channel | None = None
@@ -146,13 +148,18 @@ class ScriptedFellow:
         self._links[2].cancel()
         await asyncio.gather(self._links[2], return_exceptions=True)
 
-    def report(self, kind: int, message: str, placement_id: str = "") -> None:
+    def switches_in(self, placement_id: str, stage_index: int) -> None:
+        """Hold a stage outside its ring, which the next WIRE makes one of it."""
+        spec = stage_pb2.StageSpec(placement_id=placement_id, stage_index=stage_index)
+        self._covers[placement_id] = fellow_link_pb2.HeldStage(status=stage_pb2.StageStatus(spec=spec))
+
+    def report(self, kind: int, message: str, placement_id: str = "", peer_stage: int | None = None) -> None:
         """A stage's life changes without a signal; but for a broken link it is held no more."""
         placement_id = placement_id or next(iter(self.held))
         spec = self.held[placement_id].status.spec
         if kind != fellow_link_pb2.STAGE_EVENT_KIND_LINK_BROKEN:
             del self.held[placement_id]
-        event = fellow_link_pb2.StageEvent(spec=spec, kind=kind, message=message)
+        event = fellow_link_pb2.StageEvent(spec=spec, kind=kind, message=message, peer_stage=peer_stage)
         self._up.put_nowait(fellow_link_pb2.ConnectRequest(stage_event=event))
 
     def say(self, request_id: str, sequence: int, **event: Any) -> None:
@@ -243,7 +250,15 @@ class ScriptedFellow:
                 result.load.fetched_bytes = 1234
                 result.load.kv_tokens_measured = self.kv_tokens_measured
                 result.load.MergeFrom(fellow_link_pb2.LoadDone(**self.loads_as))
+        elif kind == "check":
+            if self.answers_check is None:
+                return
+            result.check.is_alive = self.answers_check and signal.check.placement_id in self.held
+            reached = [address for address in signal.check.addresses if address in self.connects_to]
+            result.check.reached_address = reached[0] if reached else ""
         elif kind == "wire":
+            if signal.wire.placement_id in self._covers:
+                self.held[signal.wire.placement_id] = self._covers.pop(signal.wire.placement_id)
             self.held[signal.wire.placement_id].status.spec.epoch = signal.wire.epoch
             direct = signal.wire.route == stage_pb2.ROUTE_DIRECT
             result.wire.connected = self.reaches_directly if direct else self.reaches_relay
@@ -251,10 +266,6 @@ class ScriptedFellow:
             if not result.wire.connected:  # a stage's watcher tells of it too
                 broken = fellow_link_pb2.STAGE_EVENT_KIND_LINK_BROKEN
                 self.report(broken, result.wire.failure, signal.wire.placement_id)
-        elif kind == "check":
-            result.check.is_alive = signal.check.placement_id in self.held
-            reached = [address for address in signal.check.addresses if address in self.connects_to]
-            result.check.reached_address = reached[0] if reached else ""
         elif kind == "probe":
             if self.probe_failure or self.probe_failures:
                 self.probe_failures = max(0, self.probe_failures - 1)

@@ -125,3 +125,35 @@ class UpdateFellowRequest(_message.Message):
 class UpdateFellowResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class DrainFellowRequest(_message.Message):
+    __slots__ = ("fellow_id",)
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    fellow_id: str
+    def __init__(self, fellow_id: _Optional[str] = ...) -> None: ...
+
+class DrainFellowResponse(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[DrainMove]
+    def __init__(self, moves: _Optional[_Iterable[_Union[DrainMove, _Mapping]]] = ...) -> None: ...
+
+class DrainMove(_message.Message):
+    __slots__ = ("model_id", "stage_index", "to_fellow")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TO_FELLOW_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    stage_index: int
+    to_fellow: str
+    def __init__(self, model_id: _Optional[str] = ..., stage_index: _Optional[int] = ..., to_fellow: _Optional[str] = ...) -> None: ...
+
+class UndrainFellowRequest(_message.Message):
+    __slots__ = ("fellow_id",)
+    FELLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    fellow_id: str
+    def __init__(self, fellow_id: _Optional[str] = ...) -> None: ...
+
+class UndrainFellowResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -70,6 +70,16 @@ class FleetStub:
                 request_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowRequest.SerializeToString,
                 response_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowResponse.FromString,
                 _registered_method=True)
+        self.DrainFellow = channel.unary_unary(
+                '/silentswarm.leader.v1.Fleet/DrainFellow',
+                request_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.DrainFellowRequest.SerializeToString,
+                response_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.DrainFellowResponse.FromString,
+                _registered_method=True)
+        self.UndrainFellow = channel.unary_unary(
+                '/silentswarm.leader.v1.Fleet/UndrainFellow',
+                request_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UndrainFellowRequest.SerializeToString,
+                response_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UndrainFellowResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServicer:
@@ -126,6 +136,22 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainFellow(self, request, context):
+        """Empties a fellow with nothing lost: nothing new is placed on it, and each stage it holds is loaded by another one while
+        the ring serves, then handed over. Survives a restart of the leader. Refused, with everything left as it was, when
+        nobody else can hold a stage of it, or a model of it is not ready. Answers once it is decided; idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainFellow(self, request, context):
+        """Lets a fellow take stages again; what was handed over stays where it is. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +189,16 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.UpdateFellow,
                     request_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowRequest.FromString,
                     response_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowResponse.SerializeToString,
+            ),
+            'DrainFellow': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainFellow,
+                    request_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.DrainFellowRequest.FromString,
+                    response_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.DrainFellowResponse.SerializeToString,
+            ),
+            'UndrainFellow': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainFellow,
+                    request_deserializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UndrainFellowRequest.FromString,
+                    response_serializer=silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UndrainFellowResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +391,60 @@ class Fleet:
             '/silentswarm.leader.v1.Fleet/UpdateFellow',
             silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowRequest.SerializeToString,
             silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UpdateFellowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainFellow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/silentswarm.leader.v1.Fleet/DrainFellow',
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.DrainFellowRequest.SerializeToString,
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.DrainFellowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainFellow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/silentswarm.leader.v1.Fleet/UndrainFellow',
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UndrainFellowRequest.SerializeToString,
+            silentswarm_dot_leader_dot_v1_dot_fleet__pb2.UndrainFellowResponse.FromString,
             options,
             channel_credentials,
             insecure,

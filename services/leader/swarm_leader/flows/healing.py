@@ -8,14 +8,14 @@ from typing import Any
 
 import structlog
 from swarm_core.clock import Clock
-from swarm_core.errors import FellowLost, LoadFailed, NotEnoughMemory, StageFailed, StaleEpoch, SwarmError
+from swarm_core.errors import Conflict, FellowLost, LoadFailed, NotEnoughMemory, StageFailed, StaleEpoch, SwarmError
 
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Choice, Way
 from swarm_leader.domain.healing.judge import Verdict, judge
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
 from swarm_leader.domain.records import PlacementState, Route
-from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.board import Board, Placement, StageLive
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.examining import Examined, Examining
 from swarm_leader.flows.healing_case import Case, Incidents
@@ -140,6 +140,48 @@ class Healing:
             case = Case(record, incident.kind, FellowLost(""), self._clock.monotonic_s(), incident=incident)
             await self._incidents.close(case, Outcome.ENDED, "it was over when the leader started")
 
+    async def move(self, placement: Placement, stage_index: int, choice: Choice, why: str) -> None:
+        """Have another fellow load a stage of a ready ring while it serves, then hand the stage over to it.
+
+        Raises what loading it raises, and Conflict when the ring changed meanwhile; then the ring is as it was.
+        """
+        record, fellow_id = placement.record, choice.stage.fellow_id
+        placement.arriving[stage_index] = fellow_id
+        try:
+            live, stage = await self._replacing.prepare(placement, choice)
+            owner = placement.record.stages[stage_index].fellow_id
+            is_same = self._board.is_current(placement) and owner == record.stages[stage_index].fellow_id
+            if not is_same or placement.is_healing or placement.state is not PlacementState.READY:
+                raise Conflict(f"the ring of {placement.model_id} changed while a stage of it was loaded elsewhere")
+        except SwarmError:
+            if choice.way is not Way.HOT and self._registry.is_connected(fellow_id):
+                self._tasks.start(
+                    self._ending.unload_stage(fellow_id, record.placement_id), "unload what is not needed"
+                )
+            raise
+        finally:
+            placement.arriving.pop(stage_index, None)
+        case = Case(placement, IncidentKind.DRAIN, FellowLost(why), self._clock.monotonic_s())
+        placement.task = self._start(case, self._hand_over(case, replace(choice, stage=stage), live))
+        await asyncio.wait({placement.task})
+
+    async def _hand_over(self, case: Case, choice: Choice, live: StageLive) -> None:
+        """Make a fellow that holds a stage its owner, and wire the ring."""
+        placement, index = case.placement, choice.stage.stage_index
+        old_id = placement.record.stages[index].fellow_id
+        words = f"stage {index} goes from {self._registry.name_of(old_id)} to {choice.fellow_name}"
+        moved = {index: choice.stage}
+        await self._board.save(placement, lambda record: rules.move(record, moved, case.why.message), words)
+        live.loaded_epoch = placement.record.epoch - 1  # when its LOAD was sent
+        placement.stages[index] = live
+        case.fresh.add(index)
+        case.has_moved = True
+        await self._incidents.note_lost(case, index, self._registry.name_of(old_id))
+        await self._incidents.note_replacement(case, index, choice.fellow_name, words)
+        await self._heal(case)
+        if placement.state.holds_memory and placement.record.stages[index].fellow_id != old_id:
+            await self._ending.unload_stage(old_id, placement.record.placement_id)
+
     def nudge(self) -> None:
         """A fellow came, or went: whoever waits looks again."""
         for case in self._cases.values():
@@ -176,7 +218,8 @@ class Healing:
         except StaleEpoch:
             await self._close_ended(case)
         except asyncio.CancelledError:
-            if not case.placement.is_healing:  # somebody ended it; else the leader stops, and goes on later
+            # Somebody ended it, or the leader stops, and goes on later.
+            if not (case.placement.is_healing or case.is_given_up or case.placement.state.holds_memory):
                 await self._close_ended(case)
             raise
         except SwarmError as error:
@@ -383,7 +426,7 @@ class Healing:
 
     async def _give_up(self, case: Case, words: str) -> None:
         """Nothing helps now: say so to everyone who waits, and try again when another fellow is here."""
-        placement = case.placement
+        placement, case.is_given_up = case.placement, True
         told = case.why.message if words == case.why.message else f"{case.why.message}; {words}"
         fix = f"it is loaded again by itself when a fellow with room joins, or with: swarm model-load {case.model_id}"
         why = _same_kind(case.why, told)

@@ -43,6 +43,7 @@ class Case:
     moves: int = 0
     rewires: int = 0
     has_moved: bool = False
+    is_given_up: bool = False
     patience_until_s: float | None = None
     patient_for: tuple[int, ...] = ()
     tried_with: frozenset[str] = frozenset()

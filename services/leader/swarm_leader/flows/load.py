@@ -77,7 +77,8 @@ class Loading:
 
     def _plan(self, wish: ModelWish, request: PlanRequest) -> Plan:
         """A plan over the fellows as they are now."""
-        facts, named = fleet_facts(self._registry, self._board, wish.model_id), self._name_fellows(request)
+        everyone, named = fleet_facts(self._registry, self._board, wish.model_id), self._name_fellows(request)
+        facts = [one for one in everyone if not self._registry.is_draining(one.fellow_id)]
         asked = replace(named, quantization=request.quantization or wish.quantization)
         planned = plan(wish.weights, facts, asked, self._config.serve_defaults, wish.adapters)
         self._wiring.check([stage.fellow_id for stage in planned.stages])
@@ -218,13 +219,19 @@ class Loading:
         log.info("model ready", model=placement.model_id, epoch=placement.record.epoch, lap_ms=placement.probe_lap_ms)
 
     def _name_fellows(self, request: PlanRequest) -> PlanRequest:
-        """Names of fellows as ids. Raises FellowNotFound, FellowLost (known, not connected)."""
+        """Names of fellows as ids. Raises FellowNotFound, FellowLost (known, not connected), Conflict (drained)."""
         fellow_ids = []
         for id_or_name in request.fellow_ids:
             fellow = self._registry.find(id_or_name)
             if not self._registry.is_connected(fellow.fellow_id):
                 raise FellowLost(
                     f"fellow {fellow.name} is not connected ({self._registry.state(fellow).value})", fellow=fellow.name
+                )
+            if fellow.record.draining:
+                raise Conflict(
+                    f"fellow {fellow.name} is being drained; it takes stages again after: swarm fellows undrain "
+                    f"{fellow.name}",
+                    fellow=fellow.name,
                 )
             fellow_ids.append(fellow.fellow_id)
         return replace(request, fellow_ids=tuple(fellow_ids))

@@ -241,6 +241,11 @@ class Registry:
         fellow = self._fellows.get(fellow_id)
         return fellow is not None and fellow.link is not None and fellow.link.ended is None
 
+    def is_draining(self, fellow_id: str) -> bool:
+        """Whether nothing new is placed on it."""
+        fellow = self._fellows.get(fellow_id)
+        return fellow is not None and fellow.record.draining
+
     def take_heartbeat(
         self,
         fellow: Fellow,

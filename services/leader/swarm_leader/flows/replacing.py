@@ -10,7 +10,7 @@ from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Candidate, Choice, Chosen, Way, choose
 from swarm_leader.domain.healing.refit import Refit, make_refit
 from swarm_leader.domain.ports import Catalog
-from swarm_leader.domain.records import PlacementRecord
+from swarm_leader.domain.records import PlacementRecord, StageRecord
 from swarm_leader.flows.board import Board, Placement, StageLive
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.registry import Registry
@@ -66,17 +66,32 @@ class Replacing:
         placement_id, index = placement.record.placement_id, choice.stage.stage_index
         fellow = self._registry.get(choice.stage.fellow_id)
         if choice.way is Way.HOT:
-            cover = fellow.covers.get((placement_id, index)) if fellow is not None else None
-            if cover is not None:
-                measured = cover.kv_tokens_measured or None
-                live = StageLive(ring_addresses=cover.ring_addresses, kv_tokens_measured=measured)
-                live.loaded_epoch = placement.record.epoch
-                placement.stages[index] = live
+            placement.stages[index] = self._live_of_cover(placement, choice)
             return
         placement.stages[index] = StageLive()
         if fellow is not None and placement_id in fellow.stages:
             await self._ending.unload_stage(fellow.fellow_id, placement_id)  # of a process that does not answer
         await self._stages.load(placement, placement.record.stages[index])
+
+    async def prepare(self, placement: Placement, choice: Choice) -> tuple[StageLive, StageRecord]:
+        """Have a fellow hold a stage that is still another one's. Returns it as it is held. Raises as bring does."""
+        if choice.way is Way.HOT:
+            return self._live_of_cover(placement, choice), choice.stage
+        live = StageLive()
+        loaded = await self._stages.send(placement, choice.stage, live)
+        record = rules.move(placement.record, {choice.stage.stage_index: choice.stage}, "")
+        held = rules.set_loaded(record, choice.stage.stage_index, loaded, choice.fellow_name)
+        return live, held.stages[choice.stage.stage_index]
+
+    def _live_of_cover(self, placement: Placement, choice: Choice) -> StageLive:
+        """What is known of a stage that is held as a hot cover."""
+        fellow = self._registry.get(choice.stage.fellow_id)
+        key = (placement.record.placement_id, choice.stage.stage_index)
+        cover = fellow.covers.get(key) if fellow is not None else None
+        live = StageLive(loaded_epoch=placement.record.epoch)
+        if cover is not None:
+            live.ring_addresses, live.kv_tokens_measured = cover.ring_addresses, cover.kv_tokens_measured or None
+        return live
 
     def refit_of(self, record: PlacementRecord) -> Refit | None:
         """What the ring is made of; None when the catalog does not have it any more, or has another by that name."""

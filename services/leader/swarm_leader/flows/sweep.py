@@ -5,6 +5,7 @@ import asyncio
 import structlog
 from swarm_core.errors import FellowLost
 
+from swarm_leader.flows.draining import Draining
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.healing import Healing
 from swarm_leader.flows.registry import Registry
@@ -28,9 +29,10 @@ def sweep_once(registry: Registry, faults: Faults) -> list[str]:
     return lost
 
 
-async def sweep_forever(registry: Registry, faults: Faults, healing: Healing) -> None:
+async def sweep_forever(registry: Registry, faults: Faults, healing: Healing, draining: Draining) -> None:
     """Until cancelled."""
     while True:
         sweep_once(registry, faults)
         healing.sweep()
+        draining.sweep()
         await asyncio.sleep(min(SWEEP_S, registry.leases.lease_s / 8))

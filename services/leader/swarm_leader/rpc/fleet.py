@@ -4,16 +4,23 @@ import grpc
 from silentswarm.leader.v1 import fleet_pb2, fleet_pb2_grpc
 from swarm_core.clock import Clock
 
+from swarm_leader.domain.leases import FellowState
+from swarm_leader.flows.draining import Draining
 from swarm_leader.flows.fleet import Fleet
 from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.rpc.telemetry import grade_to_proto
 from swarm_leader.telemetry.feed import Telemetry
 
+DRAINING = "draining"
+
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
     """Fellows and their devices."""
 
-    def __init__(self, fleet: Fleet, registry: Registry, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(
+        self, fleet: Fleet, draining: Draining, registry: Registry, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        self._draining = draining
         self._telemetry = telemetry
         self._fleet = fleet
         self._registry = registry
@@ -71,6 +78,28 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         """Fellows of a pool; "" is all."""
         return [fellow for fellow in self._registry.all() if pool in ("", fellow.record.pool)]
 
+    async def DrainFellow(
+        self, request: fleet_pb2.DrainFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.DrainFellowResponse:
+        moves = await self._draining.drain(request.fellow_id)
+        return fleet_pb2.DrainFellowResponse(
+            moves=[
+                fleet_pb2.DrainMove(model_id=one.model_id, stage_index=one.stage_index, to_fellow=one.to_fellow)
+                for one in moves
+            ]
+        )
+
+    async def UndrainFellow(
+        self, request: fleet_pb2.UndrainFellowRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.UndrainFellowResponse:
+        await self._draining.undrain(request.fellow_id)
+        return fleet_pb2.UndrainFellowResponse()
+
+    def _state(self, fellow: Fellow) -> str:
+        """In one word."""
+        state = self._registry.state(fellow)
+        return DRAINING if state is FellowState.CONNECTED and fellow.record.draining else state.value
+
     def _fellow(self, fellow: Fellow) -> fleet_pb2.Fellow:
         age_s, node = None, self._telemetry.node(fellow)
         if fellow.heartbeat_at_s is not None:
@@ -78,7 +107,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         return fleet_pb2.Fellow(
             fellow_id=fellow.fellow_id,
             name=fellow.name,
-            state=self._registry.state(fellow).value,
+            state=self._state(fellow),
             hardware=fellow.hardware,
             capabilities=fellow.declared,
             stages=[held.status for held in fellow.stages.values() if held.status is not None],
