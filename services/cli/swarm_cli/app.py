@@ -8,7 +8,19 @@ import typer
 from swarm_core.config import from_environment
 from swarm_core.errors import SwarmError
 
-from swarm_cli import chat, fleet, incidents, inference, join_tokens, models, serving, status, tokens, trust
+from swarm_cli import (
+    chat,
+    fleet,
+    health,
+    incidents,
+    inference,
+    join_tokens,
+    models,
+    serving,
+    status,
+    tokens,
+    trust,
+)
 from swarm_cli.bench import command as bench
 from swarm_cli.config import CliConfig
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
@@ -32,6 +44,8 @@ def build_app() -> typer.Typer:
     app.command("chat")(chat.chat_command)
     app.command("status")(status.status_command)
     app.add_typer(fleet.app, name="fellows")
+    app.command("health")(health.health_command)
+    app.command("events")(health.events_command)
     app.command("incidents")(incidents.incidents_command)
     app.add_typer(tokens.app, name="tokens")
     app.add_typer(join_tokens.app, name="join-token")

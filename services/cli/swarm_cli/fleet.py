@@ -10,11 +10,13 @@ from silentswarm.core.v1 import hardware_pb2
 from silentswarm.leader.v1 import fleet_pb2
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
+from swarm_cli.fellow_logs import logs_command
 from swarm_cli.leader import Leader
 from swarm_cli.serving import UNLOAD_TIMEOUT_S
 from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of, without_controls
 
 app = typer.Typer(help="List the machines; ping, drain, release, purge, update or delete.", no_args_is_help=False)
+app.command("logs")(logs_command)
 FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
 
 

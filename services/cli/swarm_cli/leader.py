@@ -9,10 +9,12 @@ from google.protobuf.message import Message
 from silentswarm.leader.v1 import (
     fleet_pb2_grpc,
     inference_pb2_grpc,
+    logs_pb2_grpc,
     models_pb2_grpc,
     resilience_pb2_grpc,
     serving_pb2_grpc,
     status_pb2_grpc,
+    telemetry_pb2_grpc,
     tokens_pb2_grpc,
     trust_pb2_grpc,
 )
@@ -59,6 +61,8 @@ class Leader:
         self.fleet = fleet_pb2_grpc.FleetStub(self._channel)
         self.resilience = resilience_pb2_grpc.ResilienceStub(self._channel)
         self.status = status_pb2_grpc.StatusStub(self._channel)
+        self.telemetry = telemetry_pb2_grpc.TelemetryStub(self._channel)
+        self.logs = logs_pb2_grpc.LogsStub(self._channel)
         self.tokens = tokens_pb2_grpc.TokensStub(self._channel)
         self.trust = trust_pb2_grpc.TrustStub(self._channel)
         return self

@@ -165,8 +165,10 @@ class Leader:
         )
         replacing = Replacing(self.catalog, self.board, self.registry, stages, self.wiring, self.ending, config)
         parts = Parts(self.board, self.registry, self.signals, stages, self.wiring, self.ending, replacing)
-        self.healing = make_healing(parts, self.loading, self.tasks, clock, store.incidents, config)
+        incidents = self.watching.telling(store.incidents)
+        self.healing = make_healing(parts, self.loading, self.tasks, clock, incidents, config)
         self.draining = Draining(self.board, self.registry, store.fellows, replacing, self.healing, self.tasks, clock)
+        self.watching.replacing.drain = self.draining.drain
         self.faults = Faults(
             self.board,
             self.registry,

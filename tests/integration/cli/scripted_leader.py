@@ -14,12 +14,16 @@ from silentswarm.leader.v1 import (
     fleet_pb2_grpc,
     inference_pb2,
     inference_pb2_grpc,
+    logs_pb2,
+    logs_pb2_grpc,
     models_pb2,
     models_pb2_grpc,
     serving_pb2,
     serving_pb2_grpc,
     status_pb2,
     status_pb2_grpc,
+    telemetry_pb2,
+    telemetry_pb2_grpc,
     tokens_pb2,
     tokens_pb2_grpc,
 )
@@ -135,6 +139,28 @@ PERFORMANCE = serving_pb2.ModelPerformance(
 )
 
 
+POOL = telemetry_pb2.PoolMetrics(
+    pool_id="main",
+    connected=1,
+    nodes=[
+        telemetry_pb2.NodeMetrics(
+            fellow_name="fellow-1",
+            state="connected",
+            availability=0.9953,
+            leader_round_trip_ms=12.34,
+            temperature_c=61.0,
+            grade=telemetry_pb2.Grade(
+                band="B",
+                score=79.4,
+                reasons=[telemetry_pb2.GradeReason(signal="crashes", points=20.0, words="a stage crashed twice")],
+            ),
+        ),
+        telemetry_pb2.NodeMetrics(fellow_name="fellow-2", state="silent"),
+    ],
+    serving=telemetry_pb2.ServingMetrics(completed=12, failed=1, tokens_per_s=3.25, first_token_ms=310.0),
+)
+
+
 def stages(state: str, step: str = "", done: int = 0, total: int = 0) -> list[serving_pb2.StagePlacement]:
     """Two stages on two fellows, both as far."""
     cut = ((0, 15), (15, 30))
@@ -164,6 +190,8 @@ class ScriptedLeader(
     fleet_pb2_grpc.FleetServicer,
     status_pb2_grpc.StatusServicer,
     tokens_pb2_grpc.TokensServicer,
+    telemetry_pb2_grpc.TelemetryServicer,
+    logs_pb2_grpc.LogsServicer,
 ):
     """Answers, and keeps what it was asked. load_ends: the states a watched load goes through.
 
@@ -322,6 +350,25 @@ class ScriptedLeader(
     async def DeleteFellow(self, request, context):
         return fleet_pb2.DeleteFellowResponse()
 
+    async def GetPoolMetrics(self, request, context):
+        if request.pool_id != "main":
+            raise BadRequest(f"no pool {request.pool_id!r}; there are: main", field="pool_id")
+        return POOL
+
+    async def ListPoolEvents(self, request, context):
+        told = telemetry_pb2.PoolEvent(
+            sequence=7, at_s=1_760_000_000, fellow_name="fellow-2", kind="stage_crashed", words="tiny stage 1: [gone]"
+        )
+        return telemetry_pb2.ListPoolEventsResponse(events=[told])
+
+    async def WatchLogs(self, request, context):
+        if request.fellow_id != "fellow-1":
+            raise FellowNotFound(f"no fellow {request.fellow_id!r}")
+        for number in range(request.tail_lines):
+            yield logs_pb2.LogLine(number=number + 1, source="tiny-stage-0", text=f"line [bold]{number}")
+            if number == 2:
+                return
+
     async def GetHealth(self, request, context):
         return status_pb2.GetHealthResponse(version="0.1.0", uptime_s=12.0)
 
@@ -361,6 +408,8 @@ def serve(leader: ScriptedLeader, port: int = 0) -> Iterator[ScriptedLeader]:
             fleet_pb2_grpc.add_FleetServicer_to_server,
             status_pb2_grpc.add_StatusServicer_to_server,
             tokens_pb2_grpc.add_TokensServicer_to_server,
+            telemetry_pb2_grpc.add_TelemetryServicer_to_server,
+            logs_pb2_grpc.add_LogsServicer_to_server,
         ):
             add(leader, server)
         leader.address = f"127.0.0.1:{listen(server, f'127.0.0.1:{port}')}"

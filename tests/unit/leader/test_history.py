@@ -1,5 +1,6 @@
 """Figures are kept by the minute and the hour, and nothing that keeps them can hurt who is measured."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -8,14 +9,20 @@ from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import ManualClock
 from swarm_core.errors import DiskFull, FellowLost
 from swarm_leader.domain.capabilities import Capabilities
+from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
 from swarm_leader.domain.leases import Leases
 from swarm_leader.domain.records import FellowRecord
 from swarm_leader.domain.telemetry_records import HOUR_S, MINUTE_S
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.flows.signals import ControlLink
+from swarm_leader.flows.tasks import TaskSet
 from swarm_leader.store import Store, open_store
 from swarm_leader.telemetry.feed import Telemetry
 from swarm_leader.telemetry.history import History
+from swarm_leader.telemetry.incidents import ToldIncidents
+from swarm_leader.telemetry.replacement import Replace
+from swarm_leader.telemetry.replacing import Replacing
 from swarm_leader.telemetry.serving import Reply
 from swarm_leader.telemetry.timeline import AGAIN_S, WAITING_MAX, Timeline
 
@@ -183,3 +190,52 @@ def test_a_machine_that_flaps_pushes_no_other_events_out():
     told = timeline.waiting()
     assert len([event for event in told if event.fellow_id == "f1"]) == 3 * WAITING_MAX / 100
     assert told[-1].fellow_id == "f2"
+
+
+async def test_an_incident_is_on_the_timeline_once_when_it_opens_and_once_when_it_is_over(store: Store):
+    clock = ManualClock(unix_s=float(HOUR))
+    _, telemetry = watching(store, clock)
+    told = ToldIncidents(store.incidents, telemetry.take_incident)
+    opened = IncidentRecord("i1", "p1", "tiny", 4, IncidentKind.CRASH, HOUR + 1.0)
+    for record in (
+        opened.noted("open", "the process of stage 1 was ended by SIGKILL", HOUR + 1.0),
+        opened.noted("lost", "stage 1 is lost", HOUR + 1.5),
+        opened.closed(Outcome.MOVED, "stage 1 is on attic now", HOUR + 3.0),
+    ):
+        await told.save(record)
+
+    assert [(event.kind, event.words) for event in telemetry.timeline.waiting()] == [
+        ("incident_opened", "tiny: the process of stage 1 was ended by SIGKILL"),
+        ("incident_closed", "tiny: stage 1 is on attic now"),
+    ]
+    assert await told.open() == []
+    assert [record.outcome for record in await told.newest(5)] == [Outcome.MOVED]
+
+
+@pytest.mark.parametrize(("mode", "drained"), [(Replace.OFF, []), (Replace.SUGGEST, []), (Replace.ON, ["id-attic"])])
+async def test_a_machine_that_stays_bad_is_drained_only_where_that_is_turned_on(store: Store, mode, drained):
+    clock, tasks, done = ManualClock(unix_s=float(HOUR)), TaskSet(), []
+    registry, telemetry = watching(store, clock)
+    replacing = Replacing(mode, telemetry, registry, clock, tasks)
+
+    async def drain(fellow_id: str) -> None:
+        done.append(fellow_id)
+
+    replacing.drain = drain
+    kitchen, attic = machine(), machine("attic")
+    for fellow in (kitchen, attic):
+        join(registry, telemetry, fellow)
+        fellow.link = ControlLink(fellow.fellow_id, fellow.name)
+    for number in range(200):
+        clock.advance(BEAT_S)
+        beat(registry, telemetry, kitchen)
+        if number % 2 == 0:  # every second heartbeat is missing: connected, and bad
+            beat(registry, telemetry, attic)
+        telemetry.tick()
+        replacing.tick()
+        await asyncio.sleep(0)
+    await tasks.close()
+
+    proposals = [event for event in telemetry.timeline.waiting() if event.kind == "replacement_proposed"]
+    assert done == drained
+    assert [event.fellow_name for event in proposals] == ([] if mode is Replace.OFF else ["attic"])

@@ -14,6 +14,7 @@ from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.clock import Clock
 from swarm_core.errors import SwarmError
 
+from swarm_leader.domain.incidents import IncidentRecord
 from swarm_leader.domain.leases import FellowState
 from swarm_leader.domain.records import MAIN_POOL
 from swarm_leader.flows.board import Board
@@ -121,6 +122,16 @@ class Telemetry:
             for stage, step_ms in zip(record.stages, reply.stage_ms, strict=True):
                 if (window := self._windows.get(stage.fellow_id)) is not None and step_ms > 0:
                     window.note_step(f"{record.placement_id}/{stage.stage_index}", step_ms)
+
+    @harmless
+    def take_incident(self, incident: IncidentRecord) -> None:
+        """A fault of a placement opened, or is over."""
+        placement = self._board.by_id(incident.placement_id)
+        first = self._registry.get(placement.record.stages[0].fellow_id) if placement is not None else None
+        pool = first.record.pool if first is not None else MAIN_POOL
+        kind = "incident_opened" if incident.is_open else "incident_closed"
+        what = incident.log[-1].what if incident.log else str(incident.kind)
+        self.timeline.add(kind, f"{incident.model_id}: {what}", pool)
 
     @harmless
     def tick(self) -> None:

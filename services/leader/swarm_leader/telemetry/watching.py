@@ -8,6 +8,7 @@ from silentswarm.leader.v1 import logs_pb2_grpc, telemetry_pb2_grpc
 from swarm_core.clock import Clock
 
 from swarm_leader.config import LeaderConfig
+from swarm_leader.domain.ports import IncidentStore
 from swarm_leader.domain.telemetry_records import MetricStore
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.registry import Registry
@@ -20,6 +21,7 @@ from swarm_leader.telemetry.alert_ways import Email, Webhook
 from swarm_leader.telemetry.alerting import Alerting, Way
 from swarm_leader.telemetry.feed import Telemetry
 from swarm_leader.telemetry.history import History
+from swarm_leader.telemetry.incidents import ToldIncidents
 from swarm_leader.telemetry.replacing import Replacing
 
 LOGS_SWEPT_S = 1.0
@@ -43,6 +45,10 @@ class Watching:
         self._store = store
         self._clock = clock
         self.replacing = Replacing(config.replace_mode, self.telemetry, registry, clock, tasks)
+
+    def telling(self, store: IncidentStore) -> ToldIncidents:
+        """The same store, of which the timeline hears."""
+        return ToldIncidents(store, self.telemetry.take_incident)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer for it."""
