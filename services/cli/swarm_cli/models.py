@@ -13,6 +13,7 @@ from swarm_cli.leader import Leader
 from swarm_cli.model_view import catalog_table, model_table
 from swarm_cli.performance_view import performance_view
 from swarm_cli.progress import Steps, steps
+from swarm_cli.serving_view import covers_line
 from swarm_cli.speed_view import speed_lines
 from swarm_cli.terminal import err, json_of, out, print_json, shown
 
@@ -45,14 +46,14 @@ def show_model(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show one model; while it is served also how fast it was said to be, and is."""
+    """Show one model; while it is served also how fast it was said to be, and is, and its covers."""
     context: CommandContext = ctx.obj
     model, status = context.run(leader, lambda to: _look_up(to, model_id))
     if json or context.as_json:
         print_json(json_of(model))
     else:
         out().print(model_table(model))
-        for line in speed_lines(status):
+        for line in (*speed_lines(status), *covers_line(status)):
             out().print(line.strip())
 
 
