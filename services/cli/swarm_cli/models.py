@@ -46,7 +46,7 @@ def show_model(
     leader: LeaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show one model; while it is served also how fast it was said to be, and is, and its covers."""
+    """Show one model; while it is served also its speed and covers."""
     context: CommandContext = ctx.obj
     model, status = context.run(leader, lambda to: _look_up(to, model_id))
     if json or context.as_json:
