@@ -80,6 +80,8 @@ class StageRing:
         self._count = stages
         self._placement = placement
         self._files: dict[str, str] = {}
+        self._spares: list[RunningStage] = []
+        self._started = 0
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "StageRing":
@@ -99,24 +101,38 @@ class StageRing:
             self._stack.push_async_callback(relay.stop, 0)
         for started in [asyncio.create_task(self._start(index)) for index in range(self._count)]:
             self.stages.append(await started)
-        await asyncio.gather(*(self._load(index) for index in range(self._count)))
+        await asyncio.gather(*(self._load(index, self.stages[index]) for index in range(self._count)))
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        for stage in self.stages:
+        for stage in [*self.stages, *self._spares]:
             if stage.process.returncode is None:
                 stage.process.kill()
             await stage.process.wait()
         await self._stack.aclose()
 
-    async def replace(self, index: int) -> None:
-        """Start and load a stage anew whose process has ended; the others stay, unwired until the next epoch."""
-        await self.stages[index].process.wait()
-        self.stages[index] = await self._start(index)
-        await self._load(index)
+    async def spare(self, index: int) -> RunningStage:
+        """Start and load a second process for a stage, for replace."""
+        spare = await self._start(index)
+        self._spares.append(spare)
+        await self._load(index, spare)
+        return spare
 
-    async def wire(self, route: stage_pb2.Route, kv_tokens: int | None = None) -> list[rpc.WireResponse]:
-        """Join the next epoch on every stage at once. kv_tokens: the least that any stage measured; None is untold."""
+    async def replace(self, index: int, spare: RunningStage | None = None) -> None:
+        """Let another process be a stage whose process has ended; the others stay, unwired until the next epoch.
+
+        spare: loaded before; None starts and loads one.
+        """
+        await self.stages[index].process.wait()
+        self.stages[index] = spare or await self.spare(index)
+
+    async def wire(
+        self, route: stage_pb2.Route, kv_tokens: int | None = None, keeps: bool = False, fresh: Sequence[int] = ()
+    ) -> list[rpc.WireResponse]:
+        """Join the next epoch on every stage at once. kv_tokens: the least that any stage measured; None is untold.
+
+        keeps: sessions are kept. fresh: stages that hold nothing of an older epoch.
+        """
         self.epoch += 1
         if self._count == 1:
             route = stage_pb2.ROUTE_LOCAL
@@ -129,6 +145,8 @@ class StageRing:
                 relay_address=self.relay_address,
                 timeout_ms=10_000,
                 kv_tokens=kv_tokens,
+                keep_sessions=keeps,
+                fresh_stages=fresh,
             )
             for index in range(self._count)
         ]
@@ -154,7 +172,8 @@ class StageRing:
         return await self.stages[index].stub.GetStatus(rpc.GetStatusRequest(), timeout=10)
 
     async def _start(self, index: int) -> RunningStage:
-        socket = self._scratch / f"{index}-{self.epoch}.sock"
+        self._started += 1
+        socket = self._scratch / f"{index}-{self._started}.sock"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *self._program, "--socket", str(socket)),
             stdin=asyncio.subprocess.PIPE,
@@ -166,7 +185,7 @@ class StageRing:
             await channel.channel_ready()
         return RunningStage(process, stage_pb2_grpc.StageStub(channel), socket)
 
-    async def _load(self, index: int) -> None:
+    async def _load(self, index: int, stage: RunningStage) -> None:
         config = json.loads((self._model_dir / "config.json").read_text())
         layers = config["num_hidden_layers"]
         start, stop = layers * index // self._count, layers * (index + 1) // self._count
@@ -201,10 +220,11 @@ class StageRing:
             ring_bind_host="127.0.0.1",
             adapters=[_adapter_files(adapter, start, stop) for adapter in self._adapters],
             lora=self._lora[index],
+            tape_bytes_max=2**24,
         )
-        async for event in self.stages[index].stub.Load(request, timeout=START_S):
+        async for event in stage.stub.Load(request, timeout=START_S):
             if event.WhichOneof("event") == "loaded":
-                self.stages[index].loaded = event.loaded
+                stage.loaded = event.loaded
 
 
 def greedy(prompt: list[int], new_tokens: int) -> generation_pb2.Generation:

@@ -103,22 +103,35 @@ async def test_a_caller_who_leaves_stops_every_stage_within_two_tokens(llama, ri
 
 
 @pytest.mark.parametrize("killed", [0, 1, 2])
-async def test_a_killed_stage_ends_the_reply_with_an_error_and_its_neighbours_join_another(llama, rings, killed):
-    expected = reference_greedy(llama, prompt_of(9), 8)
+async def test_a_killed_stage_breaks_a_reply_that_goes_on_when_its_neighbours_have_another(llama, rings, killed):
+    """Nothing is computed twice but what the new stage lacks."""
+    asked = greedy(prompt_of(5), 200)
     ring = await rings(3)
+    spare = await ring.spare(killed)
     await ring.wire(DIRECT)
-    call = ring.generate(greedy(prompt_of(5), 400))
-    await call.read()
+    call = ring.generate(asked)
+    heard = [await call.read(), await call.read(), await call.read()]
     ring.stages[killed].process.send_signal(signal.SIGKILL)
-    ending = await ending_of(call)
+    ending = await ending_of(call, heard)
 
     assert ending in (reason_pb2.REASON_LINK_BROKEN, grpc.StatusCode.UNAVAILABLE)
     for index in {0, 1, 2} - {killed}:
         await until(lambda index=index: has_no_session(ring, index))
         assert ring.stages[index].process.returncode is None
-    await ring.replace(killed)
-    assert all(response.connected for response in await ring.wire(DIRECT))
-    assert await ring.greedy(prompt_of(9), 8) == expected
+    await ring.replace(killed, spare)
+    assert all(response.connected for response in await ring.wire(DIRECT, keeps=True, fresh=[killed]))
+    told = [event for event in heard if event.HasField("tokens")]
+    asked.resume.ids.extend(token for event in told for token in event.tokens.ids)
+    asked.resume.sequence = told[-1].sequence
+    before = [await ring.status(index) for index in range(3)]
+    rest = [event async for event in ring.generate(asked)]
+    after = [await ring.status(index) for index in range(3)]
+    tokens = [*asked.resume.ids, *(token for event in rest for token in event.tokens.ids)]
+    assert tokens == await ring.greedy(prompt_of(5), 200)
+    assert rest[0].sequence == told[-1].sequence + 1
+    assert after[0].resumed_kept - before[0].resumed_kept == 1
+    rebuilt = [then.positions_rebuilt - first.positions_rebuilt for then, first in zip(after, before, strict=True)]
+    assert rebuilt == [5 + len(asked.resume.ids) - 1 if index == killed else 0 for index in range(3)]
 
 
 async def test_a_broken_ring_works_again_in_its_next_epoch(llama, rings):
@@ -202,10 +215,12 @@ async def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(llama, r
     assert dict(events[0].failed.metadata)["budget_tokens"] == "512"
 
 
-async def ending_of(call) -> int | grpc.StatusCode:
-    """The reason of a reply's Failed event, or the code its call ended with."""
+async def ending_of(call, heard: list | None = None) -> int | grpc.StatusCode:
+    """The reason of a reply's Failed event, or the code its call ended with. heard: takes the events before."""
     try:
         while (event := await call.read()) is not grpc.aio.EOF:
+            if heard is not None:
+                heard.append(event)
             if event.WhichOneof("event") == "failed":
                 return event.failed.reason
         return await call.code()

@@ -112,6 +112,7 @@ class MemoryRing:
                 chunk,
                 batch_max,
                 tape_bytes_max,
+                chunk or 3,
             )
 
         def later(index: int) -> LaterStage:

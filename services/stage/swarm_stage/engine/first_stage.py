@@ -18,6 +18,7 @@ from swarm_stage.engine.frames import failure_error
 from swarm_stage.engine.likelihoods import read_likelihoods
 from swarm_stage.engine.next_steps import NextSteps
 from swarm_stage.engine.prompt_pieces import PromptPieces
+from swarm_stage.engine.rebuilding import REBUILD_TOKENS
 from swarm_stage.engine.reply import Broke, Finished, Lap, Reply, Request, Tokens
 from swarm_stage.engine.resuming import Resuming
 from swarm_stage.engine.sampling import sampling_from_proto
@@ -33,6 +34,7 @@ class FirstStage:
 
     send: hands a batch to the link; never called in a ring of one. prefill_chunk: most prompt tokens of a piece, 0 is
     all. batch_max: most sessions of a decode step, 0 is no cap. tape_bytes_max: of hidden states kept for stage 1.
+    rebuild_tokens: of a piece that rebuilds it.
     """
 
     items_max = None  # of the inbox in one round: all answers that are here step on together
@@ -49,6 +51,7 @@ class FirstStage:
         prefill_chunk: int,
         batch_max: int = 0,
         tape_bytes_max: int = 0,
+        rebuild_tokens: int = REBUILD_TOKENS,
     ) -> None:
         self._compute = compute
         self._admission = admission
@@ -63,7 +66,7 @@ class FirstStage:
         self._sessions: dict[int, Reply] = {}  # by session: those the ring has heard of
         self._ended: list[int] = []  # sessions whose End the other stages have not been sent
         self._store = SessionStore(compute, counters, tape_bytes_max if stage_count > 1 else 0)
-        self._resuming = Resuming(self._store, stage_count, prefill_chunk)
+        self._resuming = Resuming(self._store, stage_count, rebuild_tokens)
         answer = self._on_answer if stage_count == 1 else None
         self._sending = Sending(compute, self._store, counters, clock, send, self._fail, answer)
         self._costs = RingCosts(stage_count)

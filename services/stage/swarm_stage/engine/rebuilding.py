@@ -7,7 +7,9 @@ from silentswarm.ring.v1 import ring_pb2
 from swarm_stage.engine.frames import put_hidden
 from swarm_stage.engine.tape import Tape
 
-REBUILD_TOKENS = 256  # of a piece: others' steps wait for one at a time
+# Of a piece: others' steps wait for one at a time. Not smaller, whatever prompt pieces are: all that tapes hold waits
+# in front of the link as so many batches (ring/wiring.py, OUTBOX_MAX).
+REBUILD_TOKENS = 256
 
 
 def rebuild_frames(

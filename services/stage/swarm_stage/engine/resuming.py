@@ -5,7 +5,7 @@ from collections.abc import Collection
 from silentswarm.ring.v1 import ring_pb2
 
 from swarm_stage.engine.next_steps import introduce
-from swarm_stage.engine.rebuilding import REBUILD_TOKENS, rebuild_frames
+from swarm_stage.engine.rebuilding import rebuild_frames
 from swarm_stage.engine.reply import Reply
 from swarm_stage.engine.session_store import KEPT_S, KeptSession, SessionStore
 
@@ -13,11 +13,11 @@ from swarm_stage.engine.session_store import KEPT_S, KeptSession, SessionStore
 class Resuming:
     """Stage 0's part in it. The other stages take up what they kept by the reply's key, or fail the session."""
 
-    def __init__(self, store: SessionStore, stage_count: int, piece_tokens: int) -> None:
-        """piece_tokens: of a prompt piece at most; 0 is no limit."""
+    def __init__(self, store: SessionStore, stage_count: int, rebuild_tokens: int) -> None:
+        """rebuild_tokens: of a piece that rebuilds stage 1 from a tape."""
         self._store = store
         self._stage_count = stage_count
-        self._piece_tokens = min(piece_tokens or REBUILD_TOKENS, REBUILD_TOKENS)
+        self._rebuild_tokens = rebuild_tokens
         self._fresh: Collection[int] = ()
         self._lost_own_until_s = 0.0
 
@@ -77,4 +77,4 @@ class Resuming:
             return []
         first = ring_pb2.Hidden()
         introduce(first, reply)
-        return rebuild_frames(reply.session, tape, reply.resumes_at, self._piece_tokens, first)
+        return rebuild_frames(reply.session, tape, reply.resumes_at, self._rebuild_tokens, first)

@@ -137,9 +137,9 @@ class SessionStore:
         return tape if tape is not None and tape.positions >= positions else None
 
     def count(self) -> None:
-        """Bring the live figures up to date."""
-        counters, kept = self._counters, self._kept.values()
-        counters.kv_tokens_used = self._compute.held_tokens() + sum(each.held.length for each in kept)
+        """Bring the live figures up to date. What is kept is not in use: whoever needs its room gets it."""
+        counters = self._counters
+        counters.kv_tokens_used = self._compute.held_tokens()
         counters.sessions_kept = len(self._kept)
         counters.tape_bytes = self._tapes.size_bytes
 

@@ -24,7 +24,6 @@ from swarm_stage.engine.counters import Counters
 from swarm_stage.engine.engine import EngineThread, Halt, Role
 from swarm_stage.engine.first_stage import FirstStage
 from swarm_stage.engine.later_stage import LaterStage
-from swarm_stage.engine.rebuilding import REBUILD_TOKENS
 from swarm_stage.engine.steps import Compute
 from swarm_stage.ring.certificates import open_certificates
 from swarm_stage.ring.direct import MESSAGE_BYTES_MAX, RingServicer
@@ -213,7 +212,6 @@ class StageRunner:
             loaded.device_weight_bytes.extend(built.model.run_weight_bytes)
         loaded.memory_peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         assert self._wiring is not None
-        piece_tokens = _piece_tokens(request.prefill_chunk_tokens, built.model.hidden_size, spec.dtype)
         if spec.stage_index > 0:
             return LaterStage(
                 compute,
@@ -223,7 +221,6 @@ class StageRunner:
                 self._clock,
                 self._wiring.send_from_engine,
                 request.tape_bytes_max,
-                min(piece_tokens, REBUILD_TOKENS),
             )
         kv_tokens = min(spec.kv_tokens or built.kv_tokens_measured, built.kv_tokens_measured)
         self._budget = KvBudget(kv_tokens, min(spec.context_tokens, built.model.context_tokens_max or KV_UNLIMITED))
@@ -235,7 +232,7 @@ class StageRunner:
             self._wiring.send_from_engine,
             self._route_name,
             spec.stage_count,
-            piece_tokens,
+            _piece_tokens(request.prefill_chunk_tokens, built.model.hidden_size, spec.dtype),
             spec.batch_max,
             request.tape_bytes_max,
         )
