@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from silentswarm.core.v1 import capabilities_pb2, hardware_pb2
@@ -159,6 +160,18 @@ async def test_a_lease_that_runs_out_and_a_grade_that_changes_are_events(store: 
     assert telemetry.node(kitchen).grade.band == "F"
 
 
+async def test_a_machine_that_was_gone_before_the_leader_started_is_not_lost_anew(store: Store):
+    clock = ManualClock(unix_s=float(HOUR))
+    registry, telemetry = watching(store, clock)
+    registry.put(machine("long-gone"))
+    registry.leases.grant("id-long-gone", is_linked=False)
+    telemetry.tick()
+    clock.advance(10 * BEAT_S)
+    telemetry.tick()
+
+    assert telemetry.timeline.waiting() == []
+
+
 async def test_whatever_telemetry_is_told_it_raises_nothing_when_it_fails(store: Store):
     clock = NoClock(unix_s=float(HOUR))
     registry, telemetry = watching(store, clock)
@@ -239,3 +252,15 @@ async def test_a_machine_that_stays_bad_is_drained_only_where_that_is_turned_on(
     proposals = [event for event in telemetry.timeline.waiting() if event.kind == "replacement_proposed"]
     assert done == drained
     assert [event.fellow_name for event in proposals] == ([] if mode is Replace.OFF else ["attic"])
+
+
+async def test_a_machine_that_is_taken_out_of_service_and_back_is_on_the_timeline(store: Store):
+    clock = ManualClock(unix_s=float(HOUR))
+    registry, telemetry = watching(store, clock)
+    kitchen = machine()
+    join(registry, telemetry, kitchen)
+    for draining in (False, True, True, False):
+        kitchen.record = replace(kitchen.record, draining=draining)
+        telemetry.tick()
+
+    assert [event.kind for event in telemetry.timeline.waiting()] == ["returned", "drained", "undrained"]

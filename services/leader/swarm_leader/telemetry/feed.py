@@ -28,7 +28,7 @@ from swarm_leader.telemetry.window import Window
 
 log = structlog.get_logger()
 JUDGED_S = 10.0  # a machine is judged at least this often, while there are few
-JUDGED_AT_ONCE = 20  # a judgement costs 0.5 ms; more machines are judged less often
+JUDGED_AT_ONCE = 20  # a judgement costs 0.7 ms; more machines are judged less often
 NEW_S = 2.0  # a machine whose record is younger joined just now
 _NEVER = -inf, NodeFigures(observed_s=0.0)
 Method = TypeVar("Method", bound=Callable[..., None])
@@ -65,6 +65,7 @@ class Telemetry:
         self._states: dict[str, FellowState] = {}
         self._names: dict[str, tuple[str, str]] = {}  # name and pool, also of one that was just deleted
         self._serving: dict[str, ServingWindow] = {}
+        self._draining: set[str] = set()
 
     @harmless
     def take_registered(self, fellow: Fellow) -> None:
@@ -138,9 +139,11 @@ class Telemetry:
         """Notice what nobody tells: leases that ran out, machines that were deleted; judge those whose turn it is."""
         for fellow in self._registry.all():
             state = self._registry.state(fellow)
-            if state is FellowState.LOST and self._states.get(fellow.fellow_id, state) is not state:
+            is_news = self._states.get(fellow.fellow_id, state) is not state
+            if state is FellowState.LOST and is_news and self._is_missed(fellow.fellow_id):
                 self._say(fellow, "lost", f"no heartbeat for {self._registry.leases.lease_s:g} s")
             self._states[fellow.fellow_id] = state
+            self._note_draining(fellow)
         for fellow_id in [one for one in self._states if self._registry.get(one) is None]:
             self._forget(fellow_id)
         now_s = self._clock.monotonic_s()
@@ -192,9 +195,23 @@ class Telemetry:
                 "graded", f"{before.band} to {given.band} ({score.score:.0f} of 100): {why}", pool, fellow_id, name
             )
 
+    def _is_missed(self, fellow_id: str) -> bool:
+        """Whether it was there since the leader started, or should be: one that was long gone is no news."""
+        return fellow_id in self._windows or bool(self._board.holding(fellow_id))
+
+    def _note_draining(self, fellow: Fellow) -> None:
+        """A person, or the policy, took a machine out of service, or back."""
+        if fellow.record.draining and fellow.fellow_id not in self._draining:
+            self._draining.add(fellow.fellow_id)
+            self._say(fellow, "drained", "it is emptied, and takes no more stages")
+        elif not fellow.record.draining and fellow.fellow_id in self._draining:
+            self._draining.discard(fellow.fellow_id)
+            self._say(fellow, "undrained", "it takes stages again")
+
     def _forget(self, fellow_id: str) -> None:
         name, pool = self._names.pop(fellow_id, (fellow_id, MAIN_POOL))
         self.timeline.add("deleted", "deleted", pool, fellow_id, name)
+        self._draining.discard(fellow_id)
         for kept in (self._states, self._windows, self._figures, self._grades):
             kept.pop(fellow_id, None)
 
