@@ -9,23 +9,22 @@ from dataclasses import dataclass
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
-from swarm_core.errors import BadRequest, CapabilityMissing, Conflict, ReplyNotFound, SwarmError
+from swarm_core.errors import Conflict, ReplyNotFound, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.ports import Catalog
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.caller import Caller, Callers
-from swarm_leader.flows.drawing import check_drawing
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.gate import Gates, Standing, Turn
 from swarm_leader.flows.hold import Break, Hold
 from swarm_leader.flows.measure import Measuring, ReplyMeter
 from swarm_leader.flows.ready import ReadyRings
-from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replies import Replies, Reply
 from swarm_leader.flows.reply_course import ReplyCourse
-from swarm_leader.flows.reply_events import ReplyEvents, too_late
-from swarm_leader.flows.reply_timing import join_attempts
+from swarm_leader.flows.reply_events import ReplyEvents, metered, too_late
+from swarm_leader.flows.ring_checks import RingChecks
 
 LINK_WAIT_S = 5.0  # a fellow opens its inference link right after it joined; a redial takes a moment
 Events = AsyncGenerator[generation_pb2.GenerationEvent, None]
@@ -60,7 +59,6 @@ class Generating:
         new_seed: Callable[[], int] = lambda: secrets.randbits(63),
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        self._catalog = catalog
         self._board = board
         self._registry = registry
         self._rings = rings
@@ -72,7 +70,8 @@ class Generating:
         self._new_id = new_id
         self._callers = Callers()
         self._hold = Hold(board, replies, config.hold_s)
-        self._reading = ReplyEvents(registry, faults, config)
+        self._reading = ReplyEvents(registry, faults, replies, config)
+        self._checks = RingChecks(catalog, board, registry)
 
     def caller(self, request_id: str, owner: str = "") -> Caller:
         """A caller, with a name for its request when it gave none. owner: id of its token, "" for none."""
@@ -94,7 +93,7 @@ class Generating:
             if (serving := self._board.serving_of(model_id)) is not None:
                 placement, adapter = serving
                 meter.take_model(placement.model_id, adapter)
-            async for event in _metered(self._generate(caller, model_id, generation, meter), meter):
+            async for event in metered(self._generate(caller, model_id, generation, meter), meter):
                 yield event
 
     async def resume(self, caller: Caller, after_sequence: int, wait_s: float) -> Events:
@@ -122,8 +121,8 @@ class Generating:
                 meter.take_place()  # it has one on its stage, whatever the gate says
                 try:
                     reply = self._replies.take_up(kept, after_sequence)
-                    events = self._read(caller, reply, turn, meter, placement, course, deadline_s)
-                    async for event in _metered(events, meter):
+                    events = self._reading.follow(caller, reply, turn, meter, placement, course, deadline_s)
+                    async for event in metered(events, meter):
                         yield event
                 except SwarmError as error:
                     raise (lost if course.may_go_on(error, can_resume=True) else error) from None
@@ -137,8 +136,8 @@ class Generating:
         async for event in self._until_ready(caller, model_id, min(deadline_s, loop.time() + self._hold.hold_s)):
             yield event
         placement, generation.adapter = self._rings.require(model_id)
-        self._check_tokens(model_id, generation)
-        check_drawing(generation, self._ring(placement))
+        self._checks.tokens(model_id, generation)
+        self._checks.drawing(generation, placement)
         if not generation.sampling.HasField("seed"):
             generation.sampling.seed = self._new_seed()
         generation.caller_weight = self._config.weights.get(generation.caller, 1.0)
@@ -194,7 +193,7 @@ class Generating:
                 return
             except SwarmError as error:
                 broke = error
-            if self._replies.is_stopping or not course.may_go_on(broke, self._can_resume(asked.model_id)):
+            if self._replies.is_stopping or not course.may_go_on(broke, self._checks.can_resume(asked.model_id)):
                 raise broke
             if self._hold.hold_s <= 0:
                 raise broke
@@ -215,35 +214,12 @@ class Generating:
         """The reply on the ring that answers now, from where its caller has it. began_s: of the first attempt."""
         reply, placement = await self._open(asked)
         before_ms = (asyncio.get_running_loop().time() - began_s) * 1e3
-        events = self._read(asked.caller, reply, turn, meter, placement, asked.course, asked.deadline_s, before_ms)
+        events = self._reading.follow(
+            asked.caller, reply, turn, meter, placement, asked.course, asked.deadline_s, before_ms
+        )
         async with aclosing(events):
             async for event in events:
                 yield event
-
-    async def _read(
-        self,
-        caller: Caller,
-        reply: Reply,
-        turn: Turn,
-        meter: ReplyMeter,
-        placement: Placement,
-        course: ReplyCourse,
-        deadline_s: float,
-        before_ms: float = 0.0,
-    ) -> Events:
-        """Events of one attempt, noted; it is closed at the end."""
-        caller.follow(reply)
-        try:
-            async with aclosing(self._reading.read(reply, turn, placement, deadline_s)) as events:
-                async for event in events:
-                    kind = event.WhichOneof("event")
-                    if kind == "done" and course.is_interrupted:
-                        join_attempts(event.done, before_ms)
-                    meter.take_event(event, kind)
-                    course.take(event, kind)
-                    yield event
-        finally:
-            self._replies.close(reply)
 
     async def _open(self, asked: _Asked) -> tuple[Reply, Placement]:
         """Hand the request to the fellow of stage 0, and say of which ring: it may have changed while this waited."""
@@ -256,9 +232,9 @@ class Generating:
         placement, generation.adapter = self._rings.require(model_id, asked.at)
         record = placement.record
         course.ring = (record.placement_id, record.epoch)
-        check_drawing(generation, self._ring(placement))
+        self._checks.drawing(generation, placement)
         if course.has_begun:
-            self._check_resume(placement)
+            self._checks.resume(placement)
         generation.ClearField("resume")
         if (resume := course.resume()) is not None:
             generation.resume.CopyFrom(resume)
@@ -272,64 +248,6 @@ class Generating:
             model_id=model_id,
         )
         return self._replies.open(link, request, course.sequence), placement
-
-    def _check_tokens(self, model_id: str, generation: generation_pb2.Generation) -> None:
-        """Token ids must be the model's, and as many as fit. Raises BadRequest with both numbers."""
-        ids_by_field = {
-            "prompt_ids": generation.prompt_ids.ids,
-            "logit_bias": [bias.token for bias in generation.sampling.logit_bias],
-            "resume": generation.resume.ids,
-        }
-        for field, ids in ids_by_field.items():
-            if ids and max(ids) >= (size := self._catalog.get(model_id).vocabulary_size):
-                raise BadRequest(
-                    f"token {max(ids)} of {field} is not in the vocabulary of {model_id}, which has {size}",
-                    field=field,
-                    token=max(ids),
-                    vocabulary_size=size,
-                )
-        count = len(generation.resume.ids)
-        if count and count > (most := self._catalog.get(model_id).context_tokens_max):
-            raise BadRequest(f"resume has {count} tokens; a reply of {model_id} has {most} at most", field="resume")
-
-    def _ring(self, placement: Placement) -> list[Fellow]:
-        """The fellows that serve a placement, but for those the registry has forgotten."""
-        fellows = [self._registry.get(stage.fellow_id) for stage in placement.record.stages]
-        return [fellow for fellow in fellows if fellow is not None]
-
-    def _can_resume(self, model_id: str) -> bool:
-        """Whether the ring of a model goes on with replies that have begun."""
-        serving = self._board.serving_of(model_id)
-        return serving is not None and not self._lacking_resume(serving[0])
-
-    def _lacking_resume(self, placement: Placement) -> list[Fellow]:
-        """A fellow that has not come back since the leader started has not said yet what it can do."""
-        ring = self._ring(placement)
-        return [fellow for fellow in ring if fellow.link is not None and not fellow.capabilities.serve_resume]
-
-    def _check_resume(self, placement: Placement) -> None:
-        if lacking := self._lacking_resume(placement):
-            raise CapabilityMissing(
-                f"fellow {lacking[0].name} lacks serve_resume: a reply that has begun cannot go on there; upgrade it",
-                fellow=lacking[0].name,
-                capability="serve_resume",
-            )
-
-
-async def _metered(events: Events, meter: ReplyMeter) -> Events:
-    """The same events; the meter hears of the end."""
-    try:
-        async with aclosing(events):
-            async for event in events:
-                yield event
-    except SwarmError as error:
-        meter.take_failure(error)
-        raise
-    except Exception:
-        meter.take_failure(SwarmError("internal error"))
-        raise
-    finally:
-        meter.take_cancel()  # what has no end until here has lost its caller
 
 
 def _queued_event(standing: Standing) -> generation_pb2.GenerationEvent:

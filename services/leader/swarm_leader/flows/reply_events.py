@@ -1,32 +1,39 @@
-"""The events of one attempt at a reply, as its fellow sends them, within their time. Opens and closes nothing."""
+"""The events of one attempt at a reply, as its fellow sends them, within their time. Opens nothing."""
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import DeadlinePassed, FellowLost, Reason, RemoteError, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.flows.board import Placement
+from swarm_leader.flows.caller import Caller
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.gate import Turn
+from swarm_leader.flows.measure import ReplyMeter
 from swarm_leader.flows.registry import Registry
+from swarm_leader.flows.replies import Replies
 from swarm_leader.flows.reply import Reply
+from swarm_leader.flows.reply_course import ReplyCourse
+from swarm_leader.flows.reply_timing import join_attempts
 from swarm_leader.flows.signals import read_reason
 from swarm_leader.flows.words import say_way
+
+Events = AsyncGenerator[generation_pb2.GenerationEvent, None]
 
 
 class ReplyEvents:
     """Reads replies."""
 
-    def __init__(self, registry: Registry, faults: Faults, config: LeaderConfig) -> None:
+    def __init__(self, registry: Registry, faults: Faults, replies: Replies, config: LeaderConfig) -> None:
         self._registry = registry
         self._faults = faults
+        self._replies = replies
         self._config = config
 
-    async def read(
-        self, reply: Reply, turn: Turn, placement: Placement, deadline_s: float
-    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+    async def read(self, reply: Reply, turn: Turn, placement: Placement, deadline_s: float) -> Events:
         """Events until the last; each within the progress time, all within the deadline.
 
         Raises DeadlinePassed, what failed the reply here, and RemoteError with what the fellow failed it for.
@@ -68,6 +75,34 @@ class ReplyEvents:
             if kind == "done":
                 return
 
+    async def follow(
+        self,
+        caller: Caller,
+        reply: Reply,
+        turn: Turn,
+        meter: ReplyMeter,
+        placement: Placement,
+        course: ReplyCourse,
+        deadline_s: float,
+        before_ms: float = 0.0,
+    ) -> Events:
+        """The same, noted in the reply's course and by its meter; the reply is closed at the end.
+
+        before_ms: since the first attempt at it, 0 for the first, or unknown.
+        """
+        caller.follow(reply)
+        try:
+            async with aclosing(self.read(reply, turn, placement, deadline_s)) as events:
+                async for event in events:
+                    kind = event.WhichOneof("event")
+                    if kind == "done" and course.is_interrupted:
+                        join_attempts(event.done, before_ms)
+                    meter.take_event(event, kind)
+                    course.take(event, kind)
+                    yield event
+        finally:
+            self._replies.close(reply)
+
     def _positions(self, placement: Placement) -> int:
         """Positions stage 0 has computed, as of the last heartbeat."""
         status = self._registry.status_of(placement.record.stages[0].fellow_id, placement.record.placement_id)
@@ -79,3 +114,19 @@ def too_late(config: LeaderConfig, waited_for: str, is_total: bool = True) -> Sw
     limit_s = config.request_timeout_s if is_total else config.progress_timeout_s
     what = "was not done" if is_total else "made no progress"
     return DeadlinePassed(f"the reply {what} within {limit_s:g} s; waited for {waited_for}", waited_for=waited_for)
+
+
+async def metered(events: Events, meter: ReplyMeter) -> Events:
+    """The same events; the meter hears of the end."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield event
+    except SwarmError as error:
+        meter.take_failure(error)
+        raise
+    except Exception:
+        meter.take_failure(SwarmError("internal error"))
+        raise
+    finally:
+        meter.take_cancel()  # what has no end until here has lost its caller
