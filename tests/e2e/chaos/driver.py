@@ -1,7 +1,7 @@
 """One fault on a running swarm: streams begin, it strikes at its moment, and what becomes of them is recorded."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -44,7 +44,7 @@ class Driver:
     stages: int
     fellows: int
     transport: str
-    alone: Mapping[str, str]
+    alone: dict[str, str]
 
     def run(self, case: Case, look_after: bool = True) -> Result:
         """Let one case happen, and leave the swarm as it was. look_after: at rest and idle processor time too."""

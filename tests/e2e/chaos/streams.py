@@ -21,8 +21,8 @@ PROMPTS = (
     "Tell me what a librarian does from morning to evening.",
     "Describe the four seasons in a mountain village.",
 )
-# A prompt that takes several pieces, so that a fault meets it half computed.
-LONG = " ".join(f"Note {number}: the {number}th box holds {number * 7 % 91} nails." for number in range(80))
+# A prompt that takes two pieces, so that a fault meets it half computed.
+LONG = " ".join(f"Note {number}: the {number}th box holds {number * 7 % 91} nails." for number in range(25))
 
 
 @dataclass
