@@ -184,6 +184,29 @@ async def test_a_ring_that_does_not_come_back_in_time_ends_it_with_what_broke_it
         assert rig.leader.gates.of(MODEL).running == 0
 
 
+async def test_a_reply_goes_on_in_the_model_s_next_placement(tmp_path):
+    """The lost machine does not come back, and what is left can hold the model alone."""
+    async with (
+        running_leader(tmp_path, hold_s=HOLD_S, heal_wait_s=0.3) as rig,
+        joined(rig.address, *pair(**RESUMES)) as (attic, kitchen),
+    ):
+        before = await rig.load_ready(num_stages=2)
+        events = await begin(rig, attic)
+
+        await kitchen.leave()
+        attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
+        attic.say("r1", 3, **broke())
+        await until(lambda: len(attic.requests) == 2, "it is asked for again")
+        attic.say("r1", 3, **tokens(9))
+        attic.say("r1", 4, **done(3))
+        numbered, _ = await rest_of(events)
+
+        again = attic.requests[1]
+        assert again.placement_id != before.placement_id
+        assert again.generation.resume == generation_pb2.ReplyResume(ids=[7, 8], sequence=2)
+        assert [event.sequence for event in numbered] == [3, 4]
+
+
 async def test_a_placement_that_ends_ends_its_held_replies_with_its_reason(tmp_path):
     async with (
         running_leader(tmp_path, hold_s=HOLD_S, lease_s=9.0) as rig,
