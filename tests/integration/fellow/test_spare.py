@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import psutil
+import pytest
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
+from swarm_fellow.host.stage_process import StageHost
 
 from tests.integration.fellow.running_fellow import running_fellow, stage_pids
 from tests.integration.fellow.scripted_leader import ScriptedLeader, TinyModel, eventually
@@ -85,3 +88,19 @@ async def test_a_spare_that_dies_or_hangs_costs_a_load_nothing_but_time(tmp_path
         held = [stage.spec.placement_id for stage in here.table.loaded()]
 
     assert held == ["p1", "p2"] and spare not in pids
+
+
+@pytest.mark.slow
+async def test_a_real_spare_answers_once_it_has_imported_and_is_of_no_lower_priority_then(tmp_path: Path):
+    """Priority that a process gave up would be the stage's for good."""
+    host = StageHost((sys.executable, "-m", "swarm_stage", "serve"), tmp_path, dict(os.environ))
+    try:
+        spare = await host.prepare_spare()
+        mapped = Path(f"/proc/{spare.pid}/maps").read_text()
+        niceness = os.getpriority(os.PRIO_PROCESS, spare.pid)
+        taken = await host.start("m-stage-0")
+    finally:
+        await host.close()
+
+    assert "libtorch" in mapped and niceness == os.getpriority(os.PRIO_PROCESS, 0)
+    assert taken is spare

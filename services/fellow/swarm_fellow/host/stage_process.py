@@ -19,7 +19,7 @@ from swarm_fellow.rpc.stage_client import StageClient
 log = structlog.get_logger()
 
 START_TIMEOUT_S = 60.0  # importing torch from a cold disk takes tens of seconds
-SPARE_START_TIMEOUT_S = 300.0  # it imports at the lowest priority, beside whatever computes
+SPARE_START_TIMEOUT_S = 300.0  # it imports at a lower priority, beside whatever computes
 SPARE_ANSWER_S = 1.0
 LAST_WORDS_S = 1.0  # a grandchild could hold the pipe of an ended process open for ever
 SOCKET_POLL_S = 0.03
