@@ -15,13 +15,13 @@ from swarm_fellow.host.stage_process import StageHost, StageProcess
 
 log = structlog.get_logger()
 
-POLL_S = 0.5
+POLL_S = 1.0
 QUIET_S = 5.0  # after a load; a model that has just become ready gets the processor first
 STEADY_S = 60.0  # a spare that lived so long was a good one
 
 
 class SpareKeeper:
-    """Decides every half second whether there shall be a spare.
+    """Decides every second whether there shall be a spare.
 
     mode: "auto", "on" or "off". lent_bytes: main memory that this machine lends, 0 is what is available.
     quiet_s: how long after the last load a spare is started.
@@ -91,6 +91,9 @@ class SpareKeeper:
             self._starting = asyncio.create_task(self._host.prepare_spare())
 
     def _free_bytes(self) -> int | None:
+        """Main memory free now; not looked up where nothing depends on it."""
+        if self._mode != "auto":
+            return None
         held_bytes = self._table.memory_bytes() + self._covers.memory_bytes()
         return read_processor(self._lent_bytes, held_bytes, memory_left_bytes()).memory_free_bytes
 
