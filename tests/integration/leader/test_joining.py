@@ -216,3 +216,30 @@ async def test_a_heartbeat_read_after_the_link_ended_grants_no_lease(tmp_path):
         assert leader.registry.state(fellow) == "silent"
         assert fellow.heartbeat_at_s is None
         await answers.aclose()
+
+
+async def test_twenty_restarts_of_a_machine_leave_one_row(tmp_path):
+    kitchen = ScriptedFellow("kitchen")
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        for number in range(20):
+            await kitchen.leave()
+            kitchen.process_nonce = f"run {number}"
+            await kitchen.join(rig.address)
+
+        listed = await rig.fleet.ListFellows(fleet_pb2.ListFellowsRequest())
+        assert [(one.name, one.state) for one in listed.fellows] == [("kitchen", "connected")]
+        assert len(await rig.leader.store.fellows.all()) == 1
+
+
+async def test_a_heartbeat_that_races_with_a_delete_revives_nobody(tmp_path):
+    kitchen = ScriptedFellow("kitchen")
+    async with running_leader(tmp_path) as rig, joined(rig.address, kitchen):
+        deleting = rig.fleet.DeleteFellow(fleet_pb2.DeleteFellowRequest(fellow_id="kitchen"))
+        while not deleting.done():
+            kitchen.beat()
+            await asyncio.sleep(0.001)
+        kitchen.beat()
+        await until(lambda: not kitchen.is_connected, "its link ends")
+
+        assert list((await rig.fleet.ListFellows(fleet_pb2.ListFellowsRequest())).fellows) == []
+        assert await rig.leader.store.fellows.all() == []
