@@ -123,7 +123,7 @@ class Faults:
         fellow = self._registry.get(fellow_id)
         seen_at_s = fellow.heartbeat_at_s if fellow is not None else None
         for placement in self._board.holding(fellow_id):
-            if seen_at_s is None:
+            if fellow is None or fellow.link is None:  # since the leader started
                 words = f"fellow {name} did not come back within {self._recover_s:g} s"
             else:
                 words = f"fellow {name} was lost: it did not report for {self._registry.leases.lease_s:g} s"
