@@ -77,10 +77,10 @@ class Driver:
         return result
 
     def make_whole(self) -> None:
-        """Every fellow is there and the model serves; what an earlier fault left for good is loaded again."""
+        """Every fellow is there and the model serves over its stages; what an earlier fault left is loaded again."""
         self.fleet.bring_back()
         wait_for(lambda: len(connected(self.fleet)) == self.fellows, MOMENT_S, "every fellow", every_s=0.2)
-        if not is_ready(self.fleet):
+        if not is_ready(self.fleet) or len(status(self.fleet)["stages"]) != self.stages:
             unload(self.fleet)
             load(self.fleet, self.stages, self.transport)
 

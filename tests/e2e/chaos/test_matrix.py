@@ -45,8 +45,13 @@ def cases() -> Iterator[Case]:
 
 
 def ground_of(case: Case) -> str:
-    """Which fleet a case happens on: direct rings, or one by a relay that is a process of its own."""
-    return "relayed" if case.fault in ("cut link", "half-open link", "kill relay") else "direct"
+    """Which fleet a case happens on: direct links, all of them by the leader's relay, or by one of its own.
+
+    A leader names a relay of its own to everybody, so only its own inner one is reached by a line of each fellow's.
+    """
+    if case.fault == "kill relay":
+        return "own-relay"
+    return "tunnel" if case.fault in ("cut link", "half-open link") else "direct"
 
 
 # What does not hold yet, with the reason. Strict: a cell that is mended has to leave this table.
@@ -115,9 +120,9 @@ class Grounds:
         self._stack = stack = ExitStack()
         background = stack.enter_context(Background())
         folder = self._folders.mktemp(ground)
-        is_relayed = ground == "relayed"
-        fleet = stack.enter_context(made_fleet(folder, self._models_root, background, FELLOWS, own_relay=is_relayed))
-        transport = "tunnel" if is_relayed else "p2p"
+        own_relay = ground == "own-relay"
+        fleet = stack.enter_context(made_fleet(folder, self._models_root, background, FELLOWS, own_relay))
+        transport = "p2p" if ground == "direct" else "tunnel"
         load(fleet, STAGES, transport)
         shared = {"stages": STAGES, "fellows": FELLOWS, "transport": transport}
         return {
