@@ -71,7 +71,7 @@ class FellowConfig:
     tape_mb: int = env(
         "SWARM_SERVE_TAPE_MB",
         256,
-        "MiB of a stage's output kept so that a lost next stage is rebuilt without computing prompts again; 0 keeps none",
+        "MiB of a stage's output kept, so that a lost next stage is rebuilt without computing prompts again; 0: none",
     )
     in_flight_max: int = env(
         "SWARM_SERVE_MAX_IN_FLIGHT", 8, "requests a stage holds at once, served or waiting their turn"
