@@ -148,6 +148,10 @@ class Replies:
         for reply in list(self._replies.values()):
             if not reply.is_adrift or reply.link.fellow_id != link.fellow_id:
                 continue
+            if reply.is_over:  # its reader left, or gave it up, and has not closed it yet: nobody wants the rest
+                reply.is_adrift = False
+                self._left[reply.request_id] = None
+                continue
             told = named.pop(reply.request_id, None)
             same = told is not None and (told.placement_id, told.epoch) == (reply.placement_id, reply.epoch)
             if told is None or not same or told.first_sequence > reply.sequence + 1:
