@@ -117,7 +117,9 @@ class Draining:
         return index, chosen.choices[index]
 
     async def _set(self, fellow: Fellow, draining: bool) -> None:
-        if fellow.record.draining != draining:
-            record = replace(fellow.record, draining=draining)
-            await self._store.save(record)
-            fellow.record = record
+        async with self._registry.changing_records:
+            current = self._registry.find(fellow.fellow_id)  # it may have registered anew meanwhile
+            if current.record.draining != draining:
+                record = replace(current.record, draining=draining)
+                await self._store.save(record)
+                current.record = record

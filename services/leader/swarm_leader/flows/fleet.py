@@ -99,9 +99,11 @@ class Fleet:
         fellow = self._registry.find(id_or_name)
         with contextlib.suppress(SwarmError):  # gone, or silent: it ends what it holds when it registers again
             await self.release(fellow.fellow_id)
-        forgotten = replace(fellow.record, deleted=True, credential_sha256="", credential_confirmed=False, joined_by="")
-        await self._store.save(forgotten)
-        self._registry.forget(fellow.fellow_id)
+        async with self._registry.changing_records:
+            fellow = self._registry.find(fellow.fellow_id)  # it may have registered anew meanwhile
+            nobody = {"credential_sha256": "", "credential_confirmed": False, "joined_by": ""}
+            await self._store.save(replace(fellow.record, deleted=True, **nobody))
+            self._registry.forget(fellow.fellow_id)
         self._calls.end_all(fellow.fellow_id, Unauthenticated(NO_CREDENTIAL))
         if fellow.link is not None:
             fellow.link.end(FellowLost(f"fellow {fellow.name} was deleted", fellow=fellow.name))

@@ -1,6 +1,5 @@
 """A fellow registers: who it is, what it is called, what it may keep holding. Reads no stream."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
@@ -80,7 +79,6 @@ class Joining:
         self._clock = clock
         self._admissions = admissions
         self._new_id = new_id
-        self._naming = asyncio.Lock()
 
     async def register(self, registration: Registration, principal: Principal = NOBODY) -> Joined:
         """Accept a fellow. The same identity is the same fellow: its older link ends, its id and name stay.
@@ -95,7 +93,7 @@ class Joining:
             raise BadRequest(f"a process_nonce has at most {NONCE_MAX} characters", field="process_nonce")
         if registration.pool and not is_pool(registration.pool):
             raise BadRequest(f"a pool has {POOL_FORM}", field="pool")
-        async with self._naming:
+        async with self._registry.changing_records:
             known = await self._store.by_identity(registration.identity)
             self._admissions.check_itself(known, principal)
             self._check_alone(known, registration)
@@ -105,7 +103,7 @@ class Joining:
 
     async def confirm(self, fellow: Fellow) -> None:
         """A fellow presented its credential for the first time: from now on nobody joins in its place."""
-        async with self._naming:
+        async with self._registry.changing_records:
             if self._registry.get(fellow.fellow_id) is not fellow or fellow.record.credential_confirmed:
                 return
             record = replace(fellow.record, credential_confirmed=True)

@@ -1,5 +1,6 @@
 """The fellows as the leader knows them now: record, link, live figures, stages held. Decides nothing, sends nothing."""
 
+import asyncio
 import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -155,6 +156,7 @@ class Registry:
     def __init__(self, store: FellowStore, leases: Leases, clock: Clock) -> None:
         self.leases = leases
         self.link_times = LinkTimes()
+        self.changing_records = asyncio.Lock()  # from reading a fellow's record to having written it changed
         self._store = store
         self._clock = clock
         self._fellows: dict[str, Fellow] = {}
