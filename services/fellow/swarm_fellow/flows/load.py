@@ -104,10 +104,12 @@ class Loader:
 
     async def _take_cover(self, spec: stage_pb2.StageSpec) -> HeldStage | None:
         """The hot cover of this very stage, as a stage; one that does not fit any more is ended for its memory."""
-        hot = self._covers.find_hot(spec.placement_id, spec.stage_index)
-        if hot is None:
+        if self._covers.find_hot(spec.placement_id, spec.stage_index) is None:
             return None
         await self._table.wait_ended(spec.placement_id)
+        hot = self._covers.find_hot(spec.placement_id, spec.stage_index)  # it may have ended, or be another one now
+        if hot is None:
+            return None
         if not is_same_stage(hot.spec, spec):
             await self._covers.end(spec.placement_id, spec.stage_index)
             return None
