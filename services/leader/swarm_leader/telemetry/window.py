@@ -16,8 +16,6 @@ INTERVALS_MIN = 2  # heartbeats that must have been due before availability is k
 
 # What a heartbeat says, one column each; NaN in a column is unknown.
 COLUMNS = ("leader_round_trip_ms", "peer_round_trip_ms", "temperature_c", "power_w", "busy_share", "cpu_busy_share")
-# Counters of a machine's own, by what they count here.
-COUNTERS = ("out_of_memory", "errors", "stage_crashes")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 StageKey = tuple[str, int]  # placement and stage
-HolderKey = tuple[str, StageKey]  # fellow and stage
 
 
 class CoverMode(StrEnum):
