@@ -180,12 +180,12 @@ class Covers:
         try:
             stage.loaded.CopyFrom(await self._builder.build(stage, fetched, signal, progress))
             await self._ask(stage)
+            if process.has_ended:
+                raise LoadFailed(f"the process of {describe_stage(spec)} {await process.wait()}")
         except BaseException as error:
             why = await self._builder.explain(stage, error) if isinstance(error, Exception) else error
             await asyncio.shield(self._host.kill(process))
             raise why from (None if why is error else error)
-        if process.has_ended:
-            raise LoadFailed(f"the process of {describe_stage(spec)} {await process.wait()}")
         return stage
 
     async def _ask(self, stage: HeldStage) -> bool:
