@@ -155,3 +155,32 @@ async def test_comments_go_on_while_a_long_prompt_is_computed(start_gateway):
 
     assert b"waiting" not in before + rest
     assert rest.count(b'"role":"assistant"') == 1
+
+
+async def test_a_reply_that_is_held_in_its_middle_says_why_in_comments(start_gateway):
+    """A stage died: its reader learns what is being waited for, and hears of it no more once the text goes on."""
+    gateway = await start_gateway(keep_alive_s=0.1)
+    go_on, end = asyncio.Event(), asyncio.Event()
+
+    async def script(request):
+        yield started()
+        yield tokens("half")
+        yield queued(1, "the ring broke at stage 1")
+        await go_on.wait()
+        yield tokens(" and half")
+        await end.wait()
+        yield done()
+
+    gateway.leader.scripts["tiny"] = script
+    reader, writer = await send_chat(gateway, stream=True)
+    async with asyncio.timeout(5):
+        held = await reader.readuntil(b": waiting, position 1: the ring broke at stage 1\n\n")
+        await reader.readuntil(b": waiting, position 1: the ring broke at stage 1\n\n")
+        go_on.set()
+        await reader.readuntil(b" and half")
+        after = await reader.readuntil(b": keep-alive\n\n")
+        end.set()
+        after += await reader.readuntil(b"[DONE]")
+    writer.close()
+
+    assert b"half" in held and b": waiting" not in after

@@ -185,3 +185,23 @@ async def test_where_a_request_stands_is_told_while_there_is_nothing_else():
 
     assert first.standing == "waiting, position 1"
     assert await text_of(pieces) == b"text"
+
+
+async def test_a_wait_that_is_over_is_not_told_to_who_reads_later():
+    made = Made()
+
+    async def begin():
+        yield Piece(b"half")
+        yield Piece(standing="waiting, position 1: the ring broke")
+        await made.go_on.wait()
+        yield Piece(b" and half")
+
+    keyed = KeyedReplies(lambda: 0.0)
+    pieces, _ = keyed.follow("anna", "k", b"f", begin)
+    during = [await anext(pieces), await anext(pieces)]
+    made.go_on.set()
+    after = [piece async for piece in pieces]
+    later, _ = keyed.follow("anna", "k", b"f", begin)
+
+    assert [piece.standing for piece in during] == ["", "waiting, position 1: the ring broke"]
+    assert [piece async for piece in later] == [Piece(b"half and half")] and after == [Piece(b" and half")]

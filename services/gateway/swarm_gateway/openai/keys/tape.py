@@ -39,6 +39,7 @@ class Tape:
             self._standing = piece.standing
             self._tell()
             return
+        self._standing = ""  # it does not wait any more
         self._frames.append(piece.frames)
         self._held_bytes += len(piece.frames)
         self._tell()
@@ -62,10 +63,11 @@ class Tape:
             while True:
                 frames = self._take(reader)
                 if frames:
+                    standing = ""
                     yield Piece(frames)
                 elif self._is_ended:
                     break
-                elif self._standing != standing:
+                elif self._standing and self._standing != standing:
                     standing = self._standing
                     yield Piece(standing=standing)
                 else:

@@ -63,7 +63,13 @@ async def _relay(stream: EventStream, pieces: Pieces, metrics: GatewayMetrics) -
     await stream.open()
     with metrics.streams.track_inprogress():
         await stream.send_framed(piece.frames)
+        is_held = False
         async for piece in pieces:
-            if piece.frames:
+            if not piece.frames:
+                await stream.stand(piece.standing)
+            else:
+                if is_held:
+                    await stream.open()  # comments say "keep-alive" again
                 await stream.send_framed(piece.frames)
+            is_held = not piece.frames
         await stream.close()

@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class Piece(NamedTuple):
-    """Something of a reply. frames: for the wire. standing: for people, of a request that waits; without frames."""
+    """Something of a reply. frames: for the wire. standing: for people, of a reply that waits; without frames."""
 
     frames: bytes = b""
     standing: str = ""
@@ -40,7 +40,7 @@ async def reply_pieces(
     The meter hears of the end, also when this is closed before it.
     """
     last = generation_pb2.FINISH_REASON_STOP
-    is_begun = False
+    begun: set[int] = set()
     try:
         async with aclosing(events):
             async for choice, event in events:
@@ -51,15 +51,16 @@ async def reply_pieces(
                     frames = wording.tokens(choice, event.tokens)
                 elif kind == "started":
                     meter.started(asked.model, event.started.prompt_tokens)
-                    if not is_begun:
+                    if not begun:
                         yield Piece(standing=KEEP_ALIVE)
                 elif kind == "done":
                     last = event.done.finish_reason
                     frames = wording.done(choice, event.done)
-                elif kind == "queued" and not is_begun:
+                # A choice that begins later than others is no news; one that is held in its middle is.
+                elif kind == "queued" and (choice in begun or not begun):
                     yield Piece(standing=standing_of(event.queued))
                 if frames:
-                    is_begun = True
+                    begun.add(choice)
                     yield Piece(frames)
                     if kind == "tokens":
                         meter.said()
