@@ -99,6 +99,8 @@ class Draining:
                 current = self._registry.get(fellow.fellow_id)
                 if current is None or not current.record.draining:
                     return
+                if placement not in self._ready_on(current):
+                    continue  # it broke, or ended, while the one before it was handed over
                 index, choice = self._choose(current, placement)
                 await self._healing.move(placement, index, choice, f"fellow {fellow.name} is drained")
         except SwarmError as error:
