@@ -263,11 +263,11 @@ class Leader:
 
     def serve(self) -> None:
         """The server answers now: judge leases, take work."""
-        self.tasks.start(sweep_forever(self.registry, self.faults, self.healing, self.draining), "sweep")
-        self.tasks.start(keep_tokens(self.doors.tokens), "keep tokens")
-        self.tasks.start(self.routes_back.watch_forever(), "routes back to direct")
+        self.tasks.keep(lambda: sweep_forever(self.registry, self.faults, self.healing, self.draining), "sweep")
+        self.tasks.keep(lambda: keep_tokens(self.doors.tokens), "keep tokens")
+        self.tasks.keep(self.routes_back.watch_forever, "routes back to direct")
         self.tasks.start(self.watching.run(), "watch over machines")
-        self.tasks.start(self.covering.watch_forever(), "covers")
+        self.tasks.keep(self.covering.watch_forever, "covers")
         self.health.phase = "serving"
 
     async def drain(self, grace_s: float) -> None:

@@ -1,11 +1,8 @@
 """Everything that watches over machines, put together over an open leader. Decides nothing."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import grpc
-import structlog
 from silentswarm.fellow.v1 import logs_pb2_grpc as up_pb2_grpc
 from silentswarm.leader.v1 import logs_pb2_grpc, telemetry_pb2_grpc
 from swarm_core.clock import Clock
@@ -15,7 +12,7 @@ from swarm_leader.domain.ports import IncidentStore
 from swarm_leader.domain.telemetry_records import MetricStore
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.registry import Registry
-from swarm_leader.flows.tasks import TaskSet
+from swarm_leader.flows.tasks import TaskSet, begin_again
 from swarm_leader.logs.desk import LogDesk
 from swarm_leader.logs.files import LogFiles
 from swarm_leader.rpc.logs import FellowLogsServicer, LogsServicer
@@ -27,7 +24,6 @@ from swarm_leader.telemetry.history import History
 from swarm_leader.telemetry.incidents import ToldIncidents
 from swarm_leader.telemetry.replacing import Replacing
 
-log = structlog.get_logger()
 LOGS_SWEPT_S = 1.0
 AGAIN_S = 5.0
 DISK_SPARE = 1.1  # logs leave a tenth more free than a leader needs to be ready
@@ -66,9 +62,9 @@ class Watching:
         """Until cancelled."""
         try:
             await asyncio.gather(
-                _go_on("history", lambda: self._history.run(self.replacing.tick)),
-                _go_on("alerts", self.alerting.run),
-                _go_on("logs", self._sweep_logs),
+                begin_again(lambda: self._history.run(self.replacing.tick), "history", AGAIN_S),
+                begin_again(self.alerting.run, "alerts", AGAIN_S),
+                begin_again(self._sweep_logs, "logs", AGAIN_S),
             )
         finally:
             self.logs.close()
@@ -82,16 +78,6 @@ class Watching:
                 await self.logs.forget_all_but(known)
             seen = known
             await asyncio.sleep(LOGS_SWEPT_S)
-
-
-async def _go_on(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do it for ever: a part that fails, as none should, is begun again and ends no other."""
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("a part that watches over machines failed and is begun again", part=what)
-        await asyncio.sleep(AGAIN_S)
 
 
 def alert_ways(config: LeaderConfig, clock: Clock) -> list[Way]:
