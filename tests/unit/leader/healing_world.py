@@ -40,16 +40,18 @@ STEP_S = 0.05  # what anything a fellow does takes
 
 
 class Disk:
-    """What outlives the leader, with what must hold of it checked at every write."""
+    """What outlives the leader, with what must hold of it checked at every write. meanwhile: happens during each."""
 
     def __init__(self) -> None:
         self.placements: dict[str, Any] = {}
         self.incidents: dict[str, Any] = {}
         self.fellows: dict[str, FellowRecord] = {}
         self.owners: dict[tuple[str, int, int], str] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
 
     async def save(self, record: Any, what: str = "") -> None:
         """A placement, an incident or a fellow."""
+        self.meanwhile()
         if isinstance(record, FellowRecord):
             self.fellows[record.fellow_id] = record
         elif hasattr(record, "incident_id"):
@@ -214,10 +216,14 @@ class SimFellow:
     async def _beat(self, leader: Any, fellow: Fellow) -> None:
         while True:
             await asyncio.sleep(3.0)
-            statuses = [stage_pb2.StageStatus(spec=spec) for spec in self.held.values()]
-            missing = leader.registry.take_heartbeat(fellow, [self._device()], statuses)
-            leader.faults.take_missing(fellow, missing)
-            leader.faults.take_statuses(fellow, statuses)
+            self.beat(leader, fellow)
+
+    def beat(self, leader: Any, fellow: Fellow) -> None:
+        """A heartbeat comes."""
+        statuses = [stage_pb2.StageStatus(spec=spec) for spec in self.held.values()]
+        missing = leader.registry.take_heartbeat(fellow, [self._device()], statuses)
+        leader.faults.take_missing(fellow, missing)
+        leader.faults.take_statuses(fellow, statuses)
 
     async def _obey(self, leader: Any, link: ControlLink) -> None:
         while True:

@@ -122,3 +122,19 @@ def test_a_machine_that_dies_is_replaced_within_a_second():
     holders = {stage.fellow_id for stage in world.placement.record.stages}
     assert holders == {*(stage.fellow_id for stage in before.stages), "id-d"} - {"id-b"}
     world.close()
+
+
+def test_a_machine_that_tells_of_a_stage_while_it_is_handed_over_to_it_is_not_told_to_end_it():
+    """Its heartbeat comes between the end of its load and the record that says that the stage is its own."""
+    world = World()
+    leader, receiver = world.leader, world.fellows["d"]
+    world.disk.meanwhile = lambda: receiver.beat(leader, leader.registry.get("id-d"))
+
+    world.run(leader.draining.drain("b"))
+    world.wait(10.0)
+    (incident,) = world.disk.incidents.values()
+
+    assert {stage.fellow_id for stage in world.placement.record.stages} == {"id-a", "id-c", "id-d"}
+    assert world.placement.state is PlacementState.READY and receiver.held
+    assert not [line.what for line in incident.log if "loads it" in line.what]
+    world.close()

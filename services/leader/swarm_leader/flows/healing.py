@@ -153,6 +153,9 @@ class Healing:
             is_same = self._board.is_current(placement) and owner == record.stages[stage_index].fellow_id
             if not is_same or placement.is_healing or placement.state is not PlacementState.READY:
                 raise Conflict(f"the ring of {placement.model_id} changed while a stage of it was loaded elsewhere")
+            case = Case(placement, IncidentKind.DRAIN, FellowLost(why), self._clock.monotonic_s())
+            placement.task = self._start(case, self._hand_over(case, replace(choice, stage=stage), live))
+            await asyncio.wait({placement.task})
         except SwarmError:
             if choice.way is not Way.HOT and self._registry.is_connected(fellow_id):
                 self._tasks.start(
@@ -161,9 +164,6 @@ class Healing:
             raise
         finally:
             placement.arriving.pop(stage_index, None)
-        case = Case(placement, IncidentKind.DRAIN, FellowLost(why), self._clock.monotonic_s())
-        placement.task = self._start(case, self._hand_over(case, replace(choice, stage=stage), live))
-        await asyncio.wait({placement.task})
 
     async def _hand_over(self, case: Case, choice: Choice, live: StageLive) -> None:
         """Make a fellow that holds a stage its owner, and wire the ring."""
@@ -172,6 +172,7 @@ class Healing:
         words = f"stage {index} goes from {self._registry.name_of(old_id)} to {choice.fellow_name}"
         moved = {index: choice.stage}
         await self._board.save(placement, lambda record: rules.move(record, moved, case.why.message), words)
+        placement.arriving.pop(index, None)  # not before: until it owns the stage it would be told to end it
         live.loaded_epoch = placement.record.epoch - 1  # when its LOAD was sent
         placement.stages[index] = live
         case.fresh.add(index)
