@@ -2,6 +2,7 @@
 
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -10,9 +11,10 @@ from typing import Annotated
 import typer
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.leader.v1 import inference_pb2
-from swarm_core.errors import BadRequest, SwarmError
+from swarm_core.errors import BadRequest
 
 from swarm_cli.context import CommandContext, JsonOption, LeaderOption
+from swarm_cli.lasting import reply_events
 from swarm_cli.leader import Leader
 from swarm_cli.progress import REPEAT_S, noticing
 from swarm_cli.reply_view import Took, standing_text, timing_view
@@ -121,14 +123,13 @@ async def follow_reply(
 
     show_aside: is handed batches with reasoning or calls of tools in them, before `show` gets their content.
 
-    Until its first token stderr says what is being waited for. Cancelling leaves the queue, or ends the session on
-    every stage. Raises SwarmError.
+    While nothing comes stderr says what is being waited for; a leader that dies costs a pause. Cancelling leaves the
+    queue, or ends the session on every stage. Raises SwarmError.
     """
     reply = reply if reply is not None else Reply()
     asked_s = time.monotonic()
-    request = inference_pb2.GenerateRequest(model_id=model_id, generation=generation)
-    answers = leader.follow(leader.inference.Generate, request, leader.config.reply_timeout_s)
-    async with noticing() as notice, aclosing(answers):
+    request = inference_pb2.GenerateRequest(model_id=model_id, generation=generation, request_id=uuid.uuid4().hex)
+    async with noticing() as notice, aclosing(reply_events(leader, request, notice.change)) as answers:
         notice.begin("waiting for the leader to answer", QUIET_S, REPEAT_S)
         async for answer in answers:
             reply.request_id = answer.request_id
@@ -150,5 +151,4 @@ async def follow_reply(
                 case "done":
                     reply.done = event.done
                     reply.took = replace(reply.took, total_ms=(time.monotonic() - asked_s) * 1e3)
-                    return reply
-    raise SwarmError("the reply ended without its last event; see the leader's log")
+    return reply

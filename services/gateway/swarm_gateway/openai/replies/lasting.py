@@ -9,10 +9,10 @@ import structlog
 from silentswarm.leader.v1 import inference_pb2
 from swarm_core.errors import Reason, StageFailed, SwarmError
 from swarm_rpc.reasons import error_from_proto
+from swarm_rpc.reply_course import ReplyCourse
 
 from swarm_gateway.leader import Events, Leader, LeaderError, LeaderTooOld
 from swarm_gateway.openai.replies.asked import Event
-from swarm_gateway.openai.replies.course import ReplyCourse
 from swarm_gateway.problems import HttpProblem
 
 log = structlog.get_logger()

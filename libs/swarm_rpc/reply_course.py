@@ -3,8 +3,6 @@
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.leader.v1 import inference_pb2
 
-from swarm_gateway.openai.replies.asked import Event
-
 
 class ReplyCourse:
     """One generation over all calls for it. order: as it was asked for first."""
@@ -21,7 +19,7 @@ class ReplyCourse:
         """Something of it came that was numbered: asked for anew it would come twice."""
         return self.sequence > 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: generation_pb2.GenerationEvent) -> None:
         """Its reader gets this event."""
         if not event.sequence:
             return
