@@ -140,7 +140,7 @@ class Leader:
         self.registry = Registry(store.fellows, Leases(clock, config.lease_s), clock)
         self.board = Board(store.ledger)
         self.signals = Signals()
-        self.replies = Replies(config.event_queue_max, config.hold_s, self._may_return)
+        self.replies = Replies(config.event_queue_max, config.hold_s, self._may_return, self._makes)
         self.gates = Gates(config.queue_max, clock)
         tickets = Tickets(config.relay_secret.encode() or os.urandom(32))
         self.relay = make_relay(config, tickets, is_open=lambda: not self.is_enforced())
@@ -293,6 +293,11 @@ class Leader:
         placement = self.board.by_id(reply.placement_id)
         stands = placement is not None and placement.record.epoch == reply.epoch and placement.state.holds_memory
         return stands and self.registry.leases.is_running(fellow_id)
+
+    def _makes(self, fellow_id: str, placement_id: str) -> bool:
+        """Whether a fellow makes the replies of a placement: it holds the first stage."""
+        placement = self.board.by_id(placement_id)
+        return placement is not None and placement.record.stages[0].fellow_id == fellow_id
 
     def _rewire(self, placement: Placement, why: str) -> None:
         self.faults.take_way(placement, why)

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from silentswarm.fellow.v1 import logs_pb2_grpc as up_pb2_grpc
 from silentswarm.leader.v1 import fleet_pb2, logs_pb2, logs_pb2_grpc
 from swarm_core.errors import Reason
 from swarm_leader.logs.files import FILE_BYTES_MAX, LogFiles, LogLine
+from swarm_leader.rpc.logs import BREATH_S
 
 from tests.integration.leader.rig import WAIT_S, Rig, refusal_of, running_leader, text_of, until
 from tests.integration.leader.scripted_fellow import ScriptedFellow, joined
@@ -169,3 +171,28 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
 
     assert files.last_number("first") == 2
     assert [line.number for line in files.tail("first", 10)] == [1, 2]
+
+
+async def test_megabytes_of_escapes_in_one_batch_hold_up_nobody(tmp_path):
+    async with leader_and_fellow(tmp_path) as (rig, fellow):
+        pushing = asyncio.create_task(
+            push(rig, fellow, *["\x1b\n" * 700_000, *["\x07" * 2000] * 900], source="\x1b" * 900)
+        )
+        longest_s, before_s = 0.0, time.monotonic()
+        while not pushing.done():
+            await asyncio.sleep(0.005)
+            longest_s, before_s = max(longest_s, time.monotonic() - before_s), time.monotonic()
+        lines = await kept(rig, tail_lines=1000)
+
+        assert await pushing == len(lines) == 901
+        assert longest_s < 0.5
+        assert all(len(line) <= 2000 and line.isprintable() for line in lines)
+
+
+async def test_a_machine_that_opens_many_streams_is_read_no_faster(tmp_path):
+    async with leader_and_fellow(tmp_path) as (rig, fellow):
+        begun_s = time.monotonic()
+        await asyncio.gather(*(push(rig, fellow, f"line {number}") for number in range(10)))
+
+        assert time.monotonic() - begun_s >= 10 * BREATH_S
+        assert sorted(await kept(rig)) == [f"line {number}" for number in range(10)]

@@ -12,7 +12,7 @@ from swarm_core.errors import DiskFull, FellowLost
 from swarm_leader.domain.capabilities import Capabilities
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
 from swarm_leader.domain.leases import Leases
-from swarm_leader.domain.records import FellowRecord
+from swarm_leader.domain.records import FellowRecord, PlacementRecord, PlacementState, StageRecord, Transport
 from swarm_leader.domain.telemetry_records import HOUR_S, MINUTE_S
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.registry import Fellow, Registry
@@ -177,8 +177,13 @@ async def test_whatever_telemetry_is_told_it_raises_nothing_when_it_fails(store:
     registry, telemetry = watching(store, clock)
     kitchen = machine()
     join(registry, telemetry, kitchen)
+    stage = StageRecord(0, kitchen.fellow_id, 0, 2, weight_bytes=1, kv_bytes=1, working_bytes=1, free_bytes=None)
+    ready, limits = PlacementState.READY, {"context_tokens": 256, "kv_tokens": 256, "in_flight_max": 1}
+    telemetry._board.adopt(
+        PlacementRecord("p", "m", "", 1, ready, "", Transport.AUTO, "F32", **limits, created_s=0.0, stages=(stage,))
+    )
     clock.broken = True
-    crash = link_pb2.StageEvent(kind=link_pb2.STAGE_EVENT_KIND_CRASHED)
+    crash = link_pb2.StageEvent(spec={"placement_id": "p"}, kind=link_pb2.STAGE_EVENT_KIND_CRASHED)
     calls: list[Callable[[], None]] = [
         lambda: telemetry.take_registered(kitchen),
         lambda: telemetry.take_heartbeat(kitchen, link_pb2.Heartbeat()),

@@ -28,6 +28,7 @@ log = structlog.get_logger()
 LOOK_S = 2.0
 RETRY_MIN_S = 60.0  # after a cover that could not be made; doubles each time
 RETRY_MAX_S = 3600.0
+END_AGAIN_S = 10.0  # before the end of the same cover is asked for again
 MIB = 2**20
 _ON_THE_WAY = (PlacementState.LOADING, PlacementState.WIRING, PlacementState.RECOVERING)
 
@@ -78,6 +79,7 @@ class Covering:
         self._health_of = health_of
         self._refits: dict[str, tuple[PlacementRecord, Refit | None]] = {}
         self._refusals: dict[tuple[str, StageKey, bool], _Refusal] = {}
+        self._asked_s: dict[tuple[str, StageKey], float] = {}  # when the end of a cover was last asked for
 
     async def watch_forever(self) -> None:
         """Until cancelled. One cover is made at a time."""
@@ -90,7 +92,7 @@ class Covering:
 
         While anything loads or heals only covers of placements that are over are ended.
         """
-        over = [(fellow, key) for fellow, key, _ in self._held() if not self._is_of_a_ring(key)]
+        over = self._not_lately([(fellow, key) for fellow, key, _ in self._held() if not self._is_of_a_ring(key)])
         if over:
             await self._end(over)
         if self._is_busy():
@@ -99,7 +101,7 @@ class Covering:
         standbys = self._standbys(stages)
         plan = plan_covers([self._to_cover(one) for one in stages.values()], standbys, self._mode)
         surplus = [(fellow, key) for fellow, key, cover in self._held() if not _is_planned(plan, fellow, key, cover)]
-        if surplus:
+        if surplus := self._not_lately(surplus):
             await self._end(surplus)
             return True
         for key, (fellow_id, is_hot) in plan.holders.items():
@@ -222,6 +224,7 @@ class Covering:
         finally:
             fellow.covers_made.discard(one.key)
         self._refusals.pop((fellow.fellow_id, one.key, is_hot), None)
+        fellow.covers_lost.discard(one.key)
         fellow.covers |= read_covers([answer.cover.cover])
         self._board.notify(one.record.model_id)
         log.info("cover held", **where)
@@ -249,7 +252,15 @@ class Covering:
         living = {one.record.placement_id for one in self._board.all()}
         self._refusals = {key: one for key, one in self._refusals.items() if key[1][0] in living}
 
+    def _not_lately(self, covers: list[tuple[Fellow, StageKey]]) -> list[tuple[Fellow, StageKey]]:
+        """Those whose end was not asked for just now: a fellow that ends none, or says so, is not asked without end."""
+        now_s = self._clock.monotonic_s()
+        self._asked_s = {asked: at_s for asked, at_s in self._asked_s.items() if now_s - at_s < END_AGAIN_S}
+        return [(fellow, key) for fellow, key in covers if (fellow.fellow_id, key) not in self._asked_s]
+
     async def _end(self, covers: list[tuple[Fellow, StageKey]]) -> None:
+        now_s = self._clock.monotonic_s()
+        self._asked_s |= {(fellow.fellow_id, key): now_s for fellow, key in covers}
         registry, signals, timeout_s = self._registry, self._signals, self._config.unload_timeout_s
         await asyncio.gather(*(uncover(registry, signals, fellow, key, timeout_s) for fellow, key in covers))
         for placement in self._board.all():

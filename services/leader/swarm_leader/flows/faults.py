@@ -152,10 +152,10 @@ class Faults:
             self._healing.report(placement, IncidentKind.WAY, LinkBroken(why))
 
     def _take_broken_link(self, placement: Placement, where: str, event: link_pb2.StageEvent) -> None:
-        """A neighbour's word on a link: of the epoch that is now, or it is no news."""
-        if event.spec.epoch < placement.record.epoch:
+        """A neighbour's word on a link: of the epoch that is now, or it is no news. One that never was is a lie."""
+        if event.spec.epoch != placement.record.epoch:
             return
-        placement.broken_epoch = max(placement.broken_epoch, event.spec.epoch)
+        placement.broken_epoch = placement.record.epoch
         peer = event.peer_stage if event.HasField("peer_stage") else None
         if peer is not None and peer >= len(placement.record.stages):
             peer = None

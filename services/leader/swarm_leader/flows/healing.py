@@ -13,6 +13,7 @@ from swarm_core.errors import Conflict, FellowLost, LoadFailed, NotEnoughMemory,
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Choice, Way
 from swarm_leader.domain.healing.judge import Verdict, judge
+from swarm_leader.domain.healing.pace import RewirePace
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
 from swarm_leader.domain.records import PlacementState, Route
 from swarm_leader.flows.board import Board, Placement, StageLive
@@ -87,6 +88,7 @@ class Healing:
         self._cases: dict[str, Case] = {}
         self._waiting: dict[str, Case] = {}  # given up until another fellow joins, by model id
         self._crashes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=CRASHES_MAX))
+        self._pace = RewirePace()
         loading.when_lost = self._take_lost_load
 
     def report(
@@ -338,7 +340,8 @@ class Healing:
                 if not all(fellow.capabilities.serve_rewire for fellow in able):
                     await self._load_anew(case, "a fellow of the ring takes no new epoch (serve_rewire)", is_same=True)
                     return True
-                await asyncio.sleep(self._limits.rewire_waits_s[case.rewires])
+                paced_s = self._pace.wait_s(case.model_id, self._clock.monotonic_s())
+                await asyncio.sleep(max(paced_s, self._limits.rewire_waits_s[case.rewires]))
                 case.complaints.clear()
                 keeping = Keeping(all(fellow.capabilities.serve_keep for fellow in able), tuple(sorted(case.fresh)))
                 await self._incidents.note(case, "wiring", "every stage is held: the ring is wired anew")
@@ -356,6 +359,7 @@ class Healing:
         except SwarmError as failure:
             return await self._take_rewire_failure(case, failure)
         self._cases.pop(placement.record.placement_id, None)  # what is heard from now on is another fault
+        placement.task = None  # nor does the writing down below keep it from being heard
         await self._close(case, Outcome.MOVED if case.has_moved else Outcome.RECOVERED)
         return True
 
@@ -421,7 +425,8 @@ class Healing:
             await self._close(case, Outcome.LOADED_ANEW)
 
     async def _close(self, case: Case, outcome: Outcome) -> None:
-        case.placement.is_healing = False
+        if self._cases.get(case.placement.record.placement_id) in (case, None):
+            case.placement.is_healing = False
         self._board.notify(case.model_id)
         await self._incidents.close(case, outcome, f"{case.model_id} serves again")
 

@@ -1,13 +1,13 @@
 """Replies that fellows keep going and nobody here follows: after a restart, until somebody resumes them. Bounded."""
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from silentswarm.fellow.v1 import inference_link_pb2 as link_pb2
 
-KEPT_MAX = 1024  # as many as the fellows of a large pool run; the oldest go first
+KEPT_MAX = 1024  # as many as the fellows of a large pool run
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class KeptReplies:
     def __init__(self, keep_s: float, now_s: Callable[[], float]) -> None:
         self._keep_s = keep_s
         self._now_s = now_s
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: dict[str, Kept] = {}
         self._news = asyncio.Event()
 
     def remember(self, fellow_id: str, replies: Iterable[link_pb2.KeptReply]) -> None:
@@ -33,9 +33,9 @@ class KeptReplies:
         self.forget(fellow_id)
         until_s = self._now_s() + self._keep_s
         for reply in replies:
-            self._kept[reply.request_id] = Kept(reply, fellow_id, until_s)
-        while len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
+            # A reply is its first fellow's. A request id is no secret among the fellows of a ring.
+            self._kept.setdefault(reply.request_id, Kept(reply, fellow_id, until_s))
+        self._drop_surplus()
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -43,6 +43,20 @@ class KeptReplies:
         """The fellow's link is over; it names them again with the next."""
         for request_id, kept in list(self._kept.items()):
             if kept.fellow_id == fellow_id:
+                del self._kept[request_id]
+
+    def _drop_surplus(self) -> None:
+        """What is too much is dropped of whoever named the most: nobody pushes out the replies of others."""
+        surplus = len(self._kept) - KEPT_MAX
+        if surplus <= 0:
+            return
+        counts = Counter(kept.fellow_id for kept in self._kept.values())
+        for _ in range(surplus):
+            counts[max(counts, key=counts.__getitem__)] -= 1
+        for request_id, kept in list(self._kept.items()):
+            if counts[kept.fellow_id] > 0:
+                counts[kept.fellow_id] -= 1
+            else:
                 del self._kept[request_id]
 
     def find(self, request_id: str) -> Kept | None:

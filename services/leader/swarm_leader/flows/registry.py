@@ -18,6 +18,7 @@ from swarm_leader.domain.records import FellowRecord
 from swarm_leader.flows.link_times import LinkTimes
 from swarm_leader.flows.signals import ControlLink
 
+DEVICES_MAX = 64  # of one fellow; beyond that it is not believed
 COVERS_MAX = 64  # of one fellow; it holds fewer, and whoever claims more is not believed
 MISSES_MAX = 2  # a heartbeat may have been written just before its stage was reported loaded; two in a row were not
 
@@ -55,8 +56,8 @@ class Fellow:
     process_nonce: word of the process that holds the link, and peer where it calls from. stages: by placement id,
     oldest first. freed_bytes: what stages held that ended since the last heartbeat, by placement id and device index.
     unwanted_at_s: when it was told to end a stage that it still reports. has_certificate: it got one when it
-    registered. covers: by placement id and stage index; covers_made: those
-    that it was told to hold and does not yet.
+    registered. covers: by placement id and stage index; covers_made: those that it was told to hold and does not yet;
+    covers_lost: those that did not take their place in a ring, and are not believed again.
     """
 
     record: FellowRecord
@@ -73,6 +74,7 @@ class Fellow:
     unwanted_at_s: dict[str, float] = field(default_factory=dict)
     covers: dict[tuple[str, int], HeldCover] = field(default_factory=dict)
     covers_made: set[tuple[str, int]] = field(default_factory=set)
+    covers_lost: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def fellow_id(self) -> str:
@@ -260,8 +262,8 @@ class Registry:
         fellow.heartbeat_at_s = self._clock.monotonic_s()
         if devices:
             del fellow.hardware.devices[:]
-            fellow.hardware.devices.extend(devices)
-        fellow.covers = read_covers(covers)
+            fellow.hardware.devices.extend(devices[:DEVICES_MAX])
+        fellow.covers = {key: one for key, one in read_covers(covers).items() if key not in fellow.covers_lost}
         reported = {status.spec.placement_id: status for status in statuses}
         fellow.freed_bytes.clear()
         for placement_id, status in reported.items():

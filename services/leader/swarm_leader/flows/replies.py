@@ -21,16 +21,22 @@ LEFT_MAX = 1024
 class Replies:
     """Every reply in flight. keep_s: how long fellows keep a reply whose link broke; 0 is not at all.
 
-    may_return: whether a reply that is adrift may still go on where it was made.
+    may_return: whether a reply that is adrift may still go on where it was made. makes: whether a fellow makes the
+    replies of a placement; what else it says it kept is not believed.
     """
 
     def __init__(
-        self, events_max: int, keep_s: float = 0.0, may_return: Callable[[str, Reply], bool] = lambda _, reply: True
+        self,
+        events_max: int,
+        keep_s: float = 0.0,
+        may_return: Callable[[str, Reply], bool] = lambda _, reply: True,
+        makes: Callable[[str, str], bool] = lambda _, placement_id: True,
     ) -> None:
         self.keep_s = keep_s
         self.is_stopping = False
         self._events_max = events_max
         self._may_return = may_return
+        self._makes = makes
         self._replies: dict[str, Reply] = {}
         self._links: dict[str, InferenceLink] = {}
         self._kept = KeptReplies(keep_s, lambda: asyncio.get_running_loop().time())
@@ -166,7 +172,8 @@ class Replies:
             del named[request_id], self._left[request_id]
             with contextlib.suppress(FellowLost):
                 link.send(link_pb2.ServeResponse(cancel=link_pb2.CancelReply(request_id=request_id)))
-        self._kept.remember(link.fellow_id, named.values())
+        own = [one for one in named.values() if self._makes(link.fellow_id, one.placement_id)]
+        self._kept.remember(link.fellow_id, own)
 
     def _link_ended(self, link: InferenceLink, why: SwarmError) -> None:
         if self._links.get(link.fellow_id) is link:

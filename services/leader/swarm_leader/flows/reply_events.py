@@ -8,6 +8,7 @@ from silentswarm.core.v1 import generation_pb2
 from swarm_core.errors import DeadlinePassed, FellowLost, Reason, RemoteError, SwarmError
 
 from swarm_leader.config import LeaderConfig
+from swarm_leader.domain.told import cut_words
 from swarm_leader.flows.board import Placement
 from swarm_leader.flows.caller import Caller
 from swarm_leader.flows.faults import Faults
@@ -68,7 +69,7 @@ class ReplyEvents:
                 reason = read_reason(failed.reason)
                 if reason is Reason.REPLY_NOT_FOUND:  # it went on alone for too long
                     raise FellowLost(failed.message, fellow=reply.link.fellow_name)
-                raise RemoteError(reason, failed.message, **dict(failed.metadata))
+                raise RemoteError(reason, cut_words(failed.message), **dict(failed.metadata))
             if kind == "done":
                 event.done.timing.route = way
             yield event

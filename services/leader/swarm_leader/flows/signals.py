@@ -9,6 +9,7 @@ from silentswarm.core.v1 import reason_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_core.errors import DeadlinePassed, FellowLost, Reason, RemoteError, SwarmError
 
+from swarm_leader.domain.told import cut_words
 from swarm_leader.flows.link import Link
 
 # The fellow keeps the deadline and says why it was missed; the leader waits this much longer for its words.
@@ -55,9 +56,8 @@ class Signals:
         finally:
             del self._waiting[signal.signal_id]
         if answer.WhichOneof("outcome") == "failure":
-            raise RemoteError(
-                read_reason(answer.failure.reason), answer.failure.message, **dict(answer.failure.metadata)
-            )
+            facts = dict(answer.failure.metadata)
+            raise RemoteError(read_reason(answer.failure.reason), cut_words(answer.failure.message), **facts)
         return answer
 
     def take_link_end(self, link: ControlLink, why: SwarmError) -> None:

@@ -13,6 +13,7 @@ from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.planning.mesh import read_networks, say_unusable, usable_addresses
 from swarm_leader.domain.planning.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.domain.records import PlacementState, Route
+from swarm_leader.domain.told import cut_words
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.link_keys import LinkKeys
 from swarm_leader.flows.registry import Fellow, Held, Registry
@@ -177,11 +178,12 @@ class Wiring:
         except FellowLost:
             raise
         except SwarmError as error:
+            self._drop_cover(record.stages[index].fellow_id, record.placement_id, index)
             return error.message
         self._take_cover(record.stages[index].fellow_id, record.placement_id, index)
         if answer.wire.connected:
             return ""
-        return answer.wire.failure or "no reason given"
+        return cut_words(answer.wire.failure) or "no reason given"
 
     def _take_cover(self, fellow_id: str, placement_id: str, index: int) -> None:
         """A fellow that took a WIRE holds the stage: what was a cover of it is one no more."""
@@ -189,6 +191,12 @@ class Wiring:
         cover = fellow.covers.pop((placement_id, index), None) if fellow is not None else None
         if fellow is not None and cover is not None and placement_id not in fellow.stages:
             fellow.stages[placement_id] = Held(cover.ring_addresses, cover.weight_bytes)
+
+    def _drop_cover(self, fellow_id: str, placement_id: str, index: int) -> None:
+        """A fellow took no WIRE: if the stage was a cover there, it is none, whatever its heartbeats go on saying."""
+        fellow = self._registry.get(fellow_id)
+        if fellow is not None and fellow.covers.pop((placement_id, index), None) is not None:
+            fellow.covers_lost.add((placement_id, index))
 
     def _say_failed(self, placement: Placement, routes: Sequence[Route], attempt: Attempt) -> SwarmError:
         """The refusal, with both ends of every link that did not come up."""

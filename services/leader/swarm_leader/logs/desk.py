@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +16,7 @@ from swarm_leader.logs.files import LogFiles, LogLine
 log = structlog.get_logger()
 LINES_MAX = 1000  # taken of one batch
 TEXT_MAX, SOURCE_MAX = 2000, 128  # characters
+CHARACTERS_MAX = 4096  # whose writing is remembered
 BEHIND_MAX = 1000  # lines that a follower may be behind
 LEADER = "leader"
 
@@ -79,11 +80,12 @@ class LogDesk:
         told = list(lines)[:LINES_MAX]
         if dropped:
             told.insert(0, (LEADER, f"({dropped} lines were written faster than they could be sent)"))
-        taken = []
-        for source, text in told:
+        cleaned, taken = await self._on_disk(_clean, told), []  # megabytes of escapes take a while
+        if fellow_id not in self._numbers:
+            return 0  # it was deleted meanwhile
+        for source, text in cleaned:
             self._numbers[fellow_id] += 1
-            clean = redacted(shown(text))[:TEXT_MAX]
-            taken.append(LogLine(self._numbers[fellow_id], now_s, shown(source)[:SOURCE_MAX], clean))
+            taken.append(LogLine(self._numbers[fellow_id], now_s, source, text))
         for follower in self._followers.get(fellow_id, ()):
             for line in taken:
                 follower.put(line)
@@ -137,6 +139,26 @@ class LogDesk:
 
 def shown(text: str) -> str:
     """A line that does nothing to a terminal: what is not printable is written out."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+    return text if text.isprintable() else text.translate(_SHOWN)
+
+
+def _clean(lines: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Sources and texts as they are kept. What is beyond that is not looked at, but for secrets that begin before."""
+    return [
+        (shown(source[:SOURCE_MAX])[:SOURCE_MAX], redacted(shown(text[: 2 * TEXT_MAX]))[:TEXT_MAX])
+        for source, text in lines
+    ]
+
+
+class _Shown(dict[int, str]):
+    """How each character is written; those met first are remembered."""
+
+    def __missing__(self, code: int) -> str:
+        each = chr(code)
+        written = each if each.isprintable() or each == "\t" else repr(each)[1:-1]
+        if len(self) < CHARACTERS_MAX:
+            self[code] = written
+        return written
+
+
+_SHOWN = _Shown()

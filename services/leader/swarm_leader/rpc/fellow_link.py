@@ -8,6 +8,7 @@ from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2_grpc
 from swarm_core.errors import BadRequest, FellowLost, Overloaded
 
+from swarm_leader.domain.told import cut_words
 from swarm_leader.flows.faults import Faults
 from swarm_leader.flows.join import Joined, Joining, Registration
 from swarm_leader.flows.network import Network
@@ -123,6 +124,7 @@ class FellowLinkServicer(fellow_link_pb2_grpc.FellowLinkServicer):
         elif body == "progress":
             self._signals.take_progress(link, request.progress)
         elif body == "stage_event":
+            request.stage_event.message = cut_words(request.stage_event.message)
             self._faults.take_stage_event(fellow, request.stage_event)
             self._telemetry.take_stage_event(fellow, request.stage_event)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from weakref import WeakValueDictionary
 
 import grpc
 from silentswarm.fellow.v1 import logs_pb2 as up_pb2
@@ -14,7 +15,9 @@ from swarm_leader.logs.desk import LogDesk
 from swarm_leader.logs.files import LogLine
 from swarm_leader.rpc.access import current_caller
 
-BREATH_S = 0.1  # between two batches of one fellow: no more than 10,000 lines a second, whatever it sends
+BREATH_S = (
+    0.1  # between two batches of one fellow, by whatever stream: no more than 10,000 lines a second, whatever it sends
+)
 TAIL, TAIL_MAX = 100, 10_000
 
 
@@ -24,17 +27,22 @@ class FellowLogsServicer(up_pb2_grpc.FellowLogsServicer):
     def __init__(self, desk: LogDesk, registry: Registry) -> None:
         self._desk = desk
         self._registry = registry
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = (
+            WeakValueDictionary()
+        )  # by fellow: streams share its breath
 
     async def Push(
         self, requests: AsyncIterator[up_pb2.LogBatch], context: grpc.aio.ServicerContext
     ) -> up_pb2.PushDone:
         fellow_id, taken = current_caller().fellow_id, 0
+        turn = self._turns.setdefault(fellow_id, asyncio.Lock())
         async for batch in requests:
-            if self._registry.get(fellow_id) is None:
-                break  # deleted meanwhile: its logs are gone, and stay so
-            lines = ((line.source, line.text) for line in batch.lines)
-            taken += await self._desk.take(fellow_id, lines, batch.dropped)
-            await asyncio.sleep(BREATH_S)
+            async with turn:
+                if self._registry.get(fellow_id) is None:
+                    break  # deleted meanwhile: its logs are gone, and stay so
+                lines = ((line.source, line.text) for line in batch.lines)
+                taken += await self._desk.take(fellow_id, lines, batch.dropped)
+                await asyncio.sleep(BREATH_S)
         return up_pb2.PushDone(taken=taken)
 
 

@@ -98,7 +98,7 @@ class Telemetry:
     @harmless
     def take_stage_event(self, fellow: Fellow, event: link_pb2.StageEvent) -> None:
         """A stage's life changed without a signal."""
-        if event.kind == link_pb2.STAGE_EVENT_KIND_CRASHED:
+        if event.kind == link_pb2.STAGE_EVENT_KIND_CRASHED and self._is_its_own(fellow, event):
             if (window := self._windows.get(fellow.fellow_id)) is not None:
                 window.note_crash(self._clock.monotonic_s())
             self._say(fellow, "stage_crashed", f"{event.spec.model_id} stage {event.spec.stage_index}: {event.message}")
@@ -194,6 +194,12 @@ class Telemetry:
             self.timeline.add(
                 "graded", f"{before.band} to {given.band} ({score.score:.0f} of 100): {why}", pool, fellow_id, name
             )
+
+    def _is_its_own(self, fellow: Fellow, event: link_pb2.StageEvent) -> bool:
+        """Whether a fellow has a say on a stage: it should hold it, or holds a cover of it."""
+        placement_id, index = event.spec.placement_id, event.spec.stage_index
+        is_cover = (placement_id, index) in fellow.covers and self._board.by_id(placement_id) is not None
+        return is_cover or self._board.is_wanted(placement_id, fellow.fellow_id, index)
 
     def _is_missed(self, fellow_id: str) -> bool:
         """Whether it was there since the leader started, or should be: one that was long gone is no news."""

@@ -1,0 +1,23 @@
+"""How soon a ring is wired anew when it was wired often lately. Pure: the caller has the clock."""
+
+from collections import defaultdict, deque
+
+LATELY_S = 20.0
+FREE = 5  # times in LATELY_S at once: each may be another fault
+WAIT_S, WAIT_MAX_S = 0.5, 5.0
+
+
+class RewirePace:
+    """Counts by model: a link that comes and goes must not keep its machines and the ledger at nothing else."""
+
+    def __init__(self) -> None:
+        self._wired_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=64))
+
+    def wait_s(self, model_id: str, now_s: float) -> float:
+        """Count one more, and say how long it waits, in seconds."""
+        times = self._wired_s[model_id]
+        while times and now_s - times[0] >= LATELY_S:
+            times.popleft()
+        times.append(now_s)
+        surplus = len(times) - FREE
+        return min(WAIT_MAX_S, WAIT_S * 2 ** (surplus - 1)) if surplus > 0 else 0.0
