@@ -36,9 +36,7 @@ def test_lines_say_whose_they_are_and_when_they_came():
 
 def test_no_secret_and_no_colour_gets_through_whoever_wrote_it():
     tap = LogTap(ManualClock())
-    tap.add_output(
-        "tiny-stage-0", b"\x1b[31mTraceback: key=sk-swarm-abcdefghijklmnop\x1b[0m swarm-join-abcdef.123\n"
-    )
+    tap.add_output("tiny-stage-0", b"\x1b[31mTraceback: key=sk-swarm-abcdefghijklmnop\x1b[0m swarm-join-abcdef.123\n")
 
     assert texts(tap) == ["Traceback: key=sk-swarm-*** swarm-join-***"]
 
