@@ -10,6 +10,7 @@ from swarm_core.errors import SwarmError
 from swarm_leader.domain.capabilities import LinkTime
 from swarm_leader.domain.device_facts import DeviceFacts
 from swarm_leader.domain.planning.budget import WeightForm, cost_of
+from swarm_leader.domain.planning.faster import still_true
 from swarm_leader.domain.planning.plan import PlanRequest
 from swarm_leader.domain.planning.planner import plan
 from swarm_leader.domain.planning.prediction import predict_links_ms, predict_stage_ms
@@ -77,6 +78,12 @@ def test_the_fastest_machine_that_holds_all_is_taken_and_the_roomiest_left_out_w
     assert (left_out.fellow_id, left_out.name) == ("id-attic", "attic")
     assert left_out.reason == "3.0 tokens/s with it, 18.0 without; it reads 12.0 GB/s, the others at least 72.0"
     assert f"attic left out: {left_out.reason}" in placed.notes
+
+
+def test_who_was_left_out_and_took_over_since_is_said_to_be_left_out_no_more():
+    notes = ("attic left out: 3.0 tokens/s with it", "attic lacks serve_quantized", "desk left out: far")
+
+    assert still_true(notes, {"attic", "shed"}) == ("attic lacks serve_quantized", "desk left out: far")
 
 
 def test_a_far_machine_is_left_out_where_two_near_ones_hold_the_model():

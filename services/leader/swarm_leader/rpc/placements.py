@@ -6,6 +6,7 @@ from swarm_core.errors import BadRequest
 from swarm_core.quantization import method_of
 from swarm_core.servable_parts import CODECS
 
+from swarm_leader.domain.planning.faster import still_true
 from swarm_leader.domain.planning.plan import NO_CODEC, Plan, PlanRequest
 from swarm_leader.domain.records import PlacementState, StageRecord, Transport
 from swarm_leader.flows.board import Placement
@@ -112,7 +113,7 @@ class StatusWriter:
             running=gate.running,
             waiting=gate.waiting,
             probe_lap_ms=placement.probe_lap_ms,
-            notes=record.notes,
+            notes=still_true(record.notes, {self._registry.name_of(stage.fellow_id) for stage in record.stages}),
             batch_max=record.batch_max,
             quantization=record.quantization,
             adapters=[adapter.model_id for adapter in record.adapters],

@@ -1,6 +1,6 @@
 """A faster choice of fellows than the roomiest, and who is left out of it and why. Pure; bounded work."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from swarm_core.errors import SwarmError
@@ -23,6 +23,7 @@ STAGES_MAX = 16  # of a ring that nobody asked for
 FELLOWS_MAX = 64  # the fastest of a larger fleet are looked at
 PLACED_MAX = 4  # rings worked out in full; the others are only estimated
 FAR_MS = 10.0  # beyond it, being far away is worth a word
+_LEFT_OUT = " left out: "
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,13 @@ def choose_faster(wanted: Wanted, ranked: Sequence[FellowFacts], usual: Plan, st
     if (best.predicted_tokens_per_s or 0.0) <= GAIN * usual.predicted_tokens_per_s:
         return usual
     left_out = _left_out(usual, best, by_id)
-    notes = tuple(f"{one.name} left out: {one.reason}" for one in left_out)
+    notes = tuple(f"{one.name}{_LEFT_OUT}{one.reason}" for one in left_out)
     return replace(best, notes=(*best.notes, *notes), forecast=replace(best.forecast, left_out=left_out))
+
+
+def still_true(notes: Iterable[str], holders: Collection[str]) -> tuple[str, ...]:
+    """The notes of a plan, without those on who was left out and holds a stage by now. holders: their names."""
+    return tuple(note for note in notes if note.partition(_LEFT_OUT)[0] not in holders)
 
 
 def _candidates(cost: ModelCost, fellows: Iterable[FellowFacts], usual: set[str]) -> list[_Candidate]:
