@@ -15,14 +15,14 @@ from swarm_cli.leader import Leader
 from swarm_cli.serving import UNLOAD_TIMEOUT_S
 from swarm_cli.terminal import bytes_text, err, json_of, out, print_json, table_of, without_controls
 
-app = typer.Typer(help="List the machines; ping, drain, release, purge, update or delete.", no_args_is_help=False)
+app = typer.Typer(help="List the machines; ping one, drain it, read its log.", no_args_is_help=False)
 app.command("logs")(logs_command)
 FellowArgument = Annotated[str, typer.Argument(metavar="NAME", help="A fellow's name or id.")]
 
 
 @app.callback(invoke_without_command=True)
 def fellows(ctx: typer.Context, leader: LeaderOption = None, json: JsonOption = False) -> None:
-    """List the machines; ping, drain, release, purge, update or delete."""
+    """List the machines; ping one, drain it, read its log."""
     context: CommandContext = ctx.obj
     if ctx.invoked_subcommand is not None:
         context.choose_leader(leader)
@@ -93,9 +93,9 @@ def update_fellow(ctx: typer.Context, name: FellowArgument, leader: LeaderOption
 def drain_fellow(
     ctx: typer.Context, name: FellowArgument, leader: LeaderOption = None, json: JsonOption = False
 ) -> None:
-    """Empty a fellow with nothing lost: others load its stages and take them over.
+    """Empty a fellow with nothing lost; others take over its stages.
 
-    Nothing new is placed on it, until `swarm fellows undrain`.
+    They load them while it serves still. Nothing new is placed on it, until `swarm fellows undrain`.
     """
     context: CommandContext = ctx.obj
     request = fleet_pb2.DrainFellowRequest(fellow_id=name)
@@ -107,7 +107,10 @@ def drain_fellow(
         f"stage {move.stage_index} of {without_controls(move.model_id)} goes to {without_controls(move.to_fellow)}"
         for move in answer.moves
     )
-    out().print(f"{name} is draining: {moves or 'it holds no stage'}", markup=False)
+    words = moves or "it holds no stage and can be switched off"
+    out().print(f"{name} is draining: {words}", markup=False)
+    if moves:
+        err().print(f"run this again to see when {name} holds nothing any more", markup=False)
 
 
 @app.command("undrain")

@@ -17,7 +17,7 @@ PoolOption = Annotated[str, typer.Option("--pool", metavar="POOL", help="The poo
 def health_command(
     ctx: typer.Context, pool: PoolOption = "main", leader: LeaderOption = None, json: JsonOption = False
 ) -> None:
-    """How the machines of a pool do: grades with their reasons, availability, round trips."""
+    """How the machines do: grades with their reasons, round trips."""
     context: CommandContext = ctx.obj
     request = telemetry_pb2.GetPoolMetricsRequest(pool_id=pool)
     answer = context.run(leader, lambda to: to.ask(to.telemetry.GetPoolMetrics, request))

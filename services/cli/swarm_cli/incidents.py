@@ -54,7 +54,10 @@ def steps_of(incident: resilience_pb2.Incident) -> list[str]:
     """Every step of one incident, a line each."""
     state = incident.outcome or incident.step
     lines = [f"{_when(incident.opened_s)} {incident.model_id}: {incident.kind}, {state}"]
-    lines += [f"  +{step.at_s - incident.opened_s:.1f} s  {without_controls(step.what)}" for step in incident.log]
+    for step in incident.log:
+        took = f"  +{step.at_s - incident.opened_s:.1f} s  "
+        first, *more = without_controls(step.what).splitlines() or [""]
+        lines += [took + first, *(" " * len(took) + line for line in more)]  # a stage's last words are several
     return lines
 
 
