@@ -32,6 +32,7 @@ from tests.unit.leader.model_facts import make_manifest
 
 MODEL = "tiny"
 WAIT_S = 10.0
+LOOK_S = 0.2  # for covers, of which only some fellows know
 # Short enough for a test, long enough for two busy cores.
 QUICK: dict[str, Any] = {
     "heartbeat_s": 0.2,
@@ -121,6 +122,7 @@ async def running_leader(data_dir: Path, **changes: Any) -> AsyncIterator[Rig]:
     port = listen(server, "127.0.0.1:0")
     await leader.start()
     await server.start()
+    leader.covering.look_s = LOOK_S
     leader.serve()
     await announce(healthy, LEADER_SERVICES, serving=True)
     rig = Rig(leader, server, f"127.0.0.1:{port}", dial(f"127.0.0.1:{port}"))

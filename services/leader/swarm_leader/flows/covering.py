@@ -77,6 +77,7 @@ class Covering:
         self._config = config
         self._mode = CoverMode(config.covers)
         self._health_of = health_of
+        self.look_s = LOOK_S  # between two looks of which the first changed nothing
         self._refits: dict[str, tuple[PlacementRecord, Refit | None]] = {}
         self._refusals: dict[tuple[str, StageKey, bool], _Refusal] = {}
         self._asked_s: dict[tuple[str, StageKey], float] = {}  # when the end of a cover was last asked for
@@ -85,7 +86,7 @@ class Covering:
         """Until cancelled. One cover is made at a time."""
         while True:
             if not await self.look_once():
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(self.look_s)
 
     async def look_once(self) -> bool:
         """End what nobody needs, and make the first cover that is missing. Returns whether it changed anything.
