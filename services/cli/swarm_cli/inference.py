@@ -148,6 +148,7 @@ async def follow_reply(
                     if event.tokens.text:
                         reply.parts.append(event.tokens.text)
                         show(event.tokens.text)
+                    notice.is_behind_text = sys.stdout.isatty() and not event.tokens.text.endswith("\n")
                 case "done":
                     reply.done = event.done
                     reply.took = replace(reply.took, total_ms=(time.monotonic() - asked_s) * 1e3)

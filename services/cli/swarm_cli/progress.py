@@ -118,6 +118,7 @@ class Notice:
         self._began_s = self._due_s = now_s()
         self._every_s = float("inf")
         self._drawn = ""
+        self.is_behind_text = False  # the cursor is at the end of what a person is to keep
 
     def begin(self, words: str, after_s: float, every_s: float) -> None:
         """Wait for something new; its seconds count from here.
@@ -130,7 +131,9 @@ class Notice:
         self._due_s = self._began_s + after_s
 
     def change(self, words: str) -> None:
-        """The same wait in other words, at once; said once where it cannot be replaced."""
+        """The same wait in other words, at once; said once where it cannot be replaced. Begins one when there is none."""
+        if not self._words:
+            self._began_s = self._now_s()
         if words != self._words:
             self._words, self._due_s, self._every_s = words, self._now_s(), float("inf")
             self.draw()
@@ -155,7 +158,8 @@ class Notice:
         line = line[: self._console.width - 1]
         if line != self._drawn:
             self._drawn = line
-            self._write(f"\r\x1b[2K{line}")
+            self._write(f"\n{line}" if self.is_behind_text else f"\r\x1b[2K{line}")
+            self.is_behind_text = False
 
     def _write(self, characters: str) -> None:
         """Past rich, which would wrap the line and not know that another replaces it."""

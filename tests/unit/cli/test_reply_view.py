@@ -119,6 +119,25 @@ def test_on_a_terminal_a_wait_is_one_line_that_replaces_itself_and_leaves_nothin
     ]
 
 
+def test_a_wait_in_the_middle_of_a_reply_wipes_away_nothing_of_it_and_counts_from_its_own_beginning():
+    stream, clock = Terminal(), Clock()
+    notice = Notice(Console(file=stream, width=60, force_terminal=True, _environ={"TERM": "xterm"}), clock)
+    notice.begin("computing the prompt", after_s=2.0, every_s=5.0)
+    notice.clear()
+    stream.write("There was a lighth")
+    notice.is_behind_text = True
+    clock.now_s += 40
+
+    notice.change("waiting: the ring broke")
+    clock.now_s += 1
+    notice.draw()
+    notice.clear()
+
+    line = "\r\x1b[2K"
+    held = f"\nwaiting: the ring broke (0 s){line}waiting: the ring broke (1 s){line}"
+    assert stream.getvalue() == f"There was a lighth{held}"
+
+
 def test_elsewhere_a_wait_is_said_once_a_change():
     stream, clock = io.StringIO(), Clock()
     notice = Notice(console_on(stream), clock)
