@@ -131,7 +131,7 @@ class Notice:
         self._due_s = self._began_s + after_s
 
     def change(self, words: str) -> None:
-        """The same wait in other words, at once; said once where it cannot be replaced. Begins one when there is none."""
+        """The same wait, or a new one, in these words, at once; said once where it cannot be replaced."""
         if not self._words:
             self._began_s = self._now_s()
         if words != self._words:
