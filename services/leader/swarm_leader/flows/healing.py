@@ -1,24 +1,24 @@
 """Brings a ring back that broke: level-triggered, from its record and from what fellows hold. Judges no event."""
 
 import asyncio
-from collections import defaultdict, deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 from swarm_core.clock import Clock
-from swarm_core.errors import Conflict, FellowLost, LoadFailed, NotEnoughMemory, StageFailed, StaleEpoch, SwarmError
+from swarm_core.errors import FellowLost, LoadFailed, NotEnoughMemory, StageFailed, StaleEpoch, SwarmError
 
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Choice, Way
 from swarm_leader.domain.healing.judge import Verdict, judge
-from swarm_leader.domain.healing.pace import RewirePace
+from swarm_leader.domain.healing.pace import CRASHES_MAX, CRASHES_S, CrashCount, RewirePace
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
 from swarm_leader.domain.records import PlacementState, Route
-from swarm_leader.flows.board import Board, Placement, StageLive
+from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.examining import Examined, Examining
+from swarm_leader.flows.handing_over import HandingOver
 from swarm_leader.flows.healing_case import Case, Incidents
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.loading_anew import LoadingAnew
@@ -30,8 +30,6 @@ from swarm_leader.flows.wire import Keeping, Wiring
 
 log = structlog.get_logger()
 MOVES_MAX = 12  # rounds of one healing in which stages are brought to fellows
-CRASHES_MAX = 12  # of one model within CRASHES_S: what dies as often as this dies of what it is asked to do
-CRASHES_S = 60.0
 PROBE_S = 3.0  # a ring that stood while the leader was away answers at once
 GRACE_S = 1.0  # somebody is always waited for this long, however long ago the lost fellow was heard of
 _WAYS = {
@@ -85,9 +83,12 @@ class Healing:
         self._incidents = incidents
         self._limits = limits
         self._anew = LoadingAnew(board, loading, ending, incidents)
+        self._handing_over = HandingOver(
+            board, registry, replacing, ending, tasks, clock, incidents, self._start, self._heal
+        )
         self._cases: dict[str, Case] = {}
         self._waiting: dict[str, Case] = {}  # given up until another fellow joins, by model id
-        self._crashes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=CRASHES_MAX))
+        self._crashes = CrashCount()
         self._pace = RewirePace()
         loading.when_lost = self._take_lost_load
 
@@ -143,47 +144,8 @@ class Healing:
             await self._incidents.close(case, Outcome.ENDED, "it was over when the leader started")
 
     async def move(self, placement: Placement, stage_index: int, choice: Choice, why: str) -> None:
-        """Have another fellow load a stage of a ready ring while it serves, then hand the stage over to it.
-
-        Raises what loading it raises, and Conflict when the ring changed meanwhile; then the ring is as it was.
-        """
-        record, fellow_id = placement.record, choice.stage.fellow_id
-        placement.arriving[stage_index] = fellow_id
-        try:
-            live, stage = await self._replacing.prepare(placement, choice)
-            owner = placement.record.stages[stage_index].fellow_id
-            is_same = self._board.is_current(placement) and owner == record.stages[stage_index].fellow_id
-            if not is_same or placement.is_healing or placement.state is not PlacementState.READY:
-                raise Conflict(f"the ring of {placement.model_id} changed while a stage of it was loaded elsewhere")
-            case = Case(placement, IncidentKind.DRAIN, FellowLost(why), self._clock.monotonic_s())
-            placement.task = self._start(case, self._hand_over(case, replace(choice, stage=stage), live))
-            await asyncio.wait({placement.task})
-        except SwarmError:
-            if choice.way is not Way.HOT and self._registry.is_connected(fellow_id):
-                self._tasks.start(
-                    self._ending.unload_stage(fellow_id, record.placement_id), "unload what is not needed"
-                )
-            raise
-        finally:
-            placement.arriving.pop(stage_index, None)
-
-    async def _hand_over(self, case: Case, choice: Choice, live: StageLive) -> None:
-        """Make a fellow that holds a stage its owner, and wire the ring."""
-        placement, index = case.placement, choice.stage.stage_index
-        old_id = placement.record.stages[index].fellow_id
-        words = f"stage {index} goes from {self._registry.name_of(old_id)} to {choice.fellow_name}"
-        moved = {index: choice.stage}
-        await self._board.save(placement, lambda record: rules.move(record, moved, case.why.message), words)
-        placement.arriving.pop(index, None)  # not before: until it owns the stage it would be told to end it
-        live.loaded_epoch = placement.record.epoch - 1  # when its LOAD was sent
-        placement.stages[index] = live
-        case.fresh.add(index)
-        case.has_moved = True
-        await self._incidents.note_lost(case, index, self._registry.name_of(old_id))
-        await self._incidents.note_replacement(case, index, choice.fellow_name, words)
-        await self._heal(case)
-        if placement.state.holds_memory and placement.record.stages[index].fellow_id != old_id:
-            await self._ending.unload_stage(old_id, placement.record.placement_id)
+        """Have another fellow load a stage of a ready ring, then hand it over; see HandingOver.move."""
+        await self._handing_over.move(placement, stage_index, choice, why)
 
     def nudge(self) -> None:
         """A fellow came, or went: whoever waits looks again."""
@@ -264,7 +226,7 @@ class Healing:
 
     async def _heal(self, case: Case) -> None:
         """Look at the ring and do what is next, until it serves or nothing helps."""
-        if case.kind is IncidentKind.CRASH and self._crashes_too_often(case):
+        if case.kind is IncidentKind.CRASH and self._crashes.is_too_often(case.model_id, self._clock.monotonic_s()):
             words = f"that was the {CRASHES_MAX}th time within {CRASHES_S:g} s"
             await self._give_up(case, words)
             return
@@ -486,12 +448,6 @@ class Healing:
 
     def _is_all_connected(self, placement: Placement) -> bool:
         return all(self._registry.is_connected(stage.fellow_id) for stage in placement.record.stages)
-
-    def _crashes_too_often(self, case: Case) -> bool:
-        """Counts a crash. Whether there were too many."""
-        times, now_s = self._crashes[case.model_id], self._clock.monotonic_s()
-        times.append(now_s)
-        return len(times) == CRASHES_MAX and now_s - times[0] <= CRASHES_S
 
 
 def _same_kind(why: SwarmError, words: str) -> SwarmError:

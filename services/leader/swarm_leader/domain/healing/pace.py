@@ -1,10 +1,12 @@
-"""How soon a ring is wired anew when it was wired often lately. Pure: the caller has the clock."""
+"""What happened too often lately: how soon a ring is wired anew, and which model only crashes. Pure: no clock."""
 
 from collections import defaultdict, deque
 
 LATELY_S = 20.0
 FREE = 5  # times in LATELY_S at once: each may be another fault
 WAIT_S, WAIT_MAX_S = 0.5, 5.0
+CRASHES_MAX = 12  # of one model within CRASHES_S: what dies as often as this dies of what it is asked to do
+CRASHES_S = 60.0
 
 
 class RewirePace:
@@ -21,3 +23,16 @@ class RewirePace:
         times.append(now_s)
         surplus = len(times) - FREE
         return min(WAIT_MAX_S, WAIT_S * 2 ** (surplus - 1)) if surplus > 0 else 0.0
+
+
+class CrashCount:
+    """Counts by model."""
+
+    def __init__(self) -> None:
+        self._crashed_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=CRASHES_MAX))
+
+    def is_too_often(self, model_id: str, now_s: float) -> bool:
+        """Count one more crash, and say whether it is the CRASHES_MAX-th within CRASHES_S."""
+        times = self._crashed_s[model_id]
+        times.append(now_s)
+        return len(times) == CRASHES_MAX and now_s - times[0] <= CRASHES_S
