@@ -50,6 +50,30 @@ async def test_the_place_in_the_queue_is_shown_while_it_changes(chat):
     assert not await chat.page.locator(".standing").is_visible()
 
 
+async def test_a_reply_that_is_held_in_its_middle_says_why_until_it_goes_on(chat):
+    go_on, end = asyncio.Event(), asyncio.Event()
+
+    async def script(request):
+        yield started()
+        yield tokens("half")
+        yield queued(1, "stage 1: attic loads it")
+        await go_on.wait()
+        yield tokens(" and half")
+        await end.wait()
+        yield done()
+
+    chat.leader.scripts["tiny"] = script
+    await chat.ask("hi")
+    await chat.standing("The reply goes on in a moment. stage 1: attic loads it")
+    go_on.set()
+    await chat.reply("half and half")
+    is_said_still = await chat.page.locator(".standing").is_visible()
+    end.set()
+    await chat.ended()
+
+    assert not is_said_still
+
+
 async def test_who_waits_can_leave(chat):
     async def script(request):
         yield queued(1)

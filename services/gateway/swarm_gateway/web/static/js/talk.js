@@ -104,6 +104,7 @@ export class Talk {
     const reader = new Reader();
     const clock = new ReplyClock();
     let nodes = Promise.resolve([]);
+    let isHeld = false;
     for await (const step of steps) {
       if (step.sent) {
         clock.restart();
@@ -111,16 +112,19 @@ export class Talk {
         this.#stand(view, step.pause);
       } else if (step.waiting) {
         const { position, reason } = step.waiting;
-        this.#stand(view, { title: `Waiting, position ${position}.`, details: reason });
+        isHeld = message.state === "streaming";
+        const title = isHeld ? "The reply goes on in a moment." : `Waiting, position ${position}.`;
+        this.#stand(view, { title, details: reason });
       } else if (step.end) {
         reader.finish(message.content);
         message.state = "done";
         message.meta = clock.figures(step.end, await nodes);
         if (!message.content && !message.reasoning) message.note = "The model ended its turn without a word.";
       } else {
-        if (clock.begin()) {
+        if (clock.begin() || isHeld) {
           view.stand(null);
-          nodes = nodesOf(modelId);
+          nodes = nodesOf(modelId); // others may have taken over
+          isHeld = false;
         }
         message.state = "streaming";
         message.content += step.text ?? "";
