@@ -100,6 +100,18 @@ def test_when_all_would_be_lost_at_once_each_gets_one_lease_more():
     assert judge_over(leases, clock, 2) == ["a", "b"]
 
 
+def test_all_that_fall_silent_together_keep_their_leases_though_these_end_one_after_the_other():
+    """Each had its heartbeat at another moment of the same period; the network of the leader was away for 13 s."""
+    leases, clock = make_leases()
+    for name in "abc":
+        leases.grant(name)
+        clock.advance(5 / 3)
+
+    assert judge_over(leases, clock, 20) == []
+    leases.grant("b")
+    assert sorted(judge_over(leases, clock, 14)) == ["a", "c"]
+
+
 def test_all_but_one_that_returns_are_lost_after_the_second_lease():
     leases, clock = make_leases()
     for fellow_id in ("a", "b", "c"):

@@ -66,15 +66,18 @@ class Leases:
 
         When the fault is rather the leader's own, nobody is lost and every lease runs one whole lease more: when this
         call comes later than half a lease after the last one (the leader stood still and read no heartbeats), and when
-        several fellows would be lost and not one would stay (its network). The latter is believed the second time.
+        of several fellows not one was heard of for half a lease (its network). Their leases do not end in one moment:
+        each began with a heartbeat of its own. The latter is believed the second time.
         """
         now_s = self._clock.monotonic_s()
         is_late = self._judged_s is not None and now_s - self._judged_s > self.lease_s / 2
         self._judged_s = now_s
         running = {fellow_id: lease for fellow_id, lease in self._leases.items() if not lease.is_reported}
         lost = sorted(fellow_id for fellow_id, lease in running.items() if lease.expires_s <= now_s)
-        is_everyone = len(lost) > 1 and len(lost) == len(running)
-        if is_late or (is_everyone and not any(lease.is_extended for lease in running.values())):
+        is_everyone = len(running) > 1 and all(
+            lease.expires_s - now_s < self.lease_s / 2 for lease in running.values()
+        )
+        if is_late or (lost and is_everyone and not any(lease.is_extended for lease in running.values())):
             for lease in running.values():
                 lease.expires_s = max(lease.expires_s, now_s + self.lease_s)
                 lease.is_extended = lease.is_extended or not is_late
