@@ -283,6 +283,7 @@ def hidden_frame(session: int, pos: int, positions: int = 1, **fields) -> ring_p
         [hidden_frame(9, 0, rebuilds=True, reply_key=b"k" * 16), hidden_frame(9, 0, rebuilds=True)],
         [hidden_frame(9, 0, rebuilds=True, reply_key=b"k" * 16), hidden_frame(9, 1)],
         [hidden_frame(9, 0, rebuilds=True, reply_key=b"k" * 16), hidden_frame(9, 2, resumes=True)],
+        [hidden_frame(9, 0, rebuilds=True, reply_key=b"k" * 16), *[hidden_frame(9, 1, resumes=True)] * 9],
     ],
 )
 def test_frames_that_go_on_with_nothing_fail_their_session_alone(frames, fresh):
@@ -314,3 +315,17 @@ def test_a_session_that_goes_on_twice_fails():
     assert "twice" in reply.heard.broke.error.message
     ring.run()
     assert_nothing_left(ring)
+
+
+def test_what_was_kept_of_a_reply_is_taken_up_by_its_own_caller_alone():
+    """Somebody else asks the same under the same name, and says that other tokens were drawn."""
+    ring, mine = MemoryRing(1), list(range(40, 60))
+    ring.submit("r", mine, 8, caller="one")
+    for _ in range(6):
+        ring.step(0)
+    heal(ring, set())
+    heard = ring.submit("r", mine, 8, caller="two", resume=[5, 6, 7])
+    ring.run()
+
+    assert ring.counters[0].resumed_kept == 0 and ring.counters[0].resumed_anew == 1
+    assert len(heard.tokens) == 5

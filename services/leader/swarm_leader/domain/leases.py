@@ -74,9 +74,7 @@ class Leases:
         self._judged_s = now_s
         running = {fellow_id: lease for fellow_id, lease in self._leases.items() if not lease.is_reported}
         lost = sorted(fellow_id for fellow_id, lease in running.items() if lease.expires_s <= now_s)
-        is_everyone = len(running) > 1 and all(
-            lease.expires_s - now_s < self.lease_s / 2 for lease in running.values()
-        )
+        is_everyone = len(running) > 1 and all(lease.expires_s - now_s < self.lease_s / 2 for lease in running.values())
         if is_late or (lost and is_everyone and not any(lease.is_extended for lease in running.values())):
             for lease in running.values():
                 lease.expires_s = max(lease.expires_s, now_s + self.lease_s)

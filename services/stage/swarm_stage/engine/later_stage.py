@@ -300,7 +300,7 @@ class LaterStage:
         if number not in self._sessions:
             self._open(frame)
             self._rebuilding.add(number)
-        elif number not in self._rebuilding:
+        elif number not in self._rebuilding or self._backlog.is_whole(number):
             raise BadFrame(f"session {number} has gone on already and cannot be rebuilt")
         self._backlog.add(frame, positions if hidden.rebuilds else 0, arrived_s)
 

@@ -35,6 +35,7 @@ class Backlog:
     def __init__(self) -> None:
         self._waiting: deque[tuple[ring_pb2.Frame, float]] = deque()
         self._stops: dict[int, int] = {}  # by session: where its next piece must start
+        self._whole: set[int] = set()  # sessions whose step behind the pieces is here: nothing more may come before it
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -53,6 +54,12 @@ class Backlog:
         waiting.CopyFrom(frame)
         self._waiting.append((waiting, arrived_s))
         self._stops[frame.session] = frame.pos + positions
+        if not positions:
+            self._whole.add(frame.session)
+
+    def is_whole(self, session: int) -> bool:
+        """Its step behind the pieces waits already."""
+        return session in self._whole
 
     def take(self) -> tuple[ring_pb2.Frame, float]:
         """The next one, and when it came."""
@@ -60,5 +67,6 @@ class Backlog:
 
     def drop(self, session: int) -> None:
         """The session is over."""
+        self._whole.discard(session)
         if self._stops.pop(session, None) is not None:
             self._waiting = deque(entry for entry in self._waiting if entry[0].session != session)

@@ -124,7 +124,8 @@ class Request:
         """Names the reply on every stage, over epochs: 16 bytes. Empty for a probe, of which nothing is kept."""
         if self.probe:
             return b""
-        named = [self.request_id.encode(), self.adapter.encode(), array("Q", self.prompt_ids).tobytes()]
+        who = [self.request_id.encode(), self.caller.encode(), self.adapter.encode()]
+        named = [*who, array("Q", self.prompt_ids).tobytes()]
         digest = blake2b(digest_size=16)
         for part in named:
             digest.update(len(part).to_bytes(8, "little") + part)
