@@ -143,3 +143,21 @@ def test_port_0_is_a_free_port():
     port = choose_port(0, "--http-port")
 
     assert choose_port(port, "--http-port") == port
+
+
+async def test_a_child_that_ends_in_the_moment_in_which_the_work_is_done_is_told_of_next(tmp_path: Path):
+    """Otherwise nobody would start it again."""
+    children = Children()
+
+    async def work() -> str:
+        while children._ended.empty():
+            await asyncio.sleep(0)
+        return "done"
+
+    await children.start(spec_of("", tmp_path))
+    done = await children.while_all_live(work())
+    async with asyncio.timeout(10):
+        death = await children.next_death()
+    await children.stop_all()
+
+    assert (done, death.facts["name"]) == ("done", "one")

@@ -82,18 +82,19 @@ class Children:
 
     async def next_death(self) -> ChildDied:
         """Wait until one ends, and say how. facts: "name", and "how" in a few words."""
-        child = await self._ended.get()
-        return ChildDied(death_text(child), name=child.spec.name, how=how_ended(child))
+        return _death_of(await self._ended.get())
 
     async def while_all_live(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work`. Raises ChildDied as soon as any child ends before it is done."""
         task = asyncio.create_task(work)
-        death = asyncio.create_task(self.next_death())
+        death = asyncio.create_task(self._ended.get())
         try:
             await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise death.result()
+            if not task.done():
+                raise _death_of(death.result())
+            if death.done():
+                self._ended.put_nowait(death.result())  # at the same moment: whoever watches next is to hear of it
+            return task.result()
         finally:
             for waiting in (task, death):
                 waiting.cancel()
@@ -132,6 +133,10 @@ class Children:
     async def _watch(self, child: Child) -> None:
         await child.running.wait()
         self._ended.put_nowait(child)
+
+
+def _death_of(child: Child) -> ChildDied:
+    return ChildDied(death_text(child), name=child.spec.name, how=how_ended(child))
 
 
 def death_text(child: Child) -> str:
