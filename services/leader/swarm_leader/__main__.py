@@ -268,6 +268,7 @@ class Leader:
         self.tasks.keep(self.routes_back.watch_forever, "routes back to direct")
         self.tasks.start(self.watching.run(), "watch over machines")
         self.tasks.keep(self.covering.watch_forever, "covers")
+        self.tasks.keep(self.board.write_missed_forever, "what was not written")
         self.health.phase = "serving"
 
     async def drain(self, grace_s: float) -> None:

@@ -3,15 +3,20 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from swarm_core.errors import StaleEpoch
+import structlog
+from swarm_core.errors import DiskFull, StaleEpoch, SwarmError, Unavailable
 
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.holding import AdapterUse
 from swarm_leader.domain.planning.plan import Forecast
 from swarm_leader.domain.ports import Ledger
 from swarm_leader.domain.records import PlacementRecord, PlacementState
+
+log = structlog.get_logger()
+WRITE_AGAIN_S = 2.0
 
 
 @dataclass
@@ -37,8 +42,8 @@ class Placement:
 
     is_waking: loaded because of a request for an idle model. broken_epoch: newest epoch a stage called broken.
     is_healing: something brings it back, under this placement or the model's next one; requests and replies wait,
-    whatever the state says meanwhile. arriving: fellows that load a stage they do not own yet. forecast: what its plan
-    predicted; nothing after the leader restarted.
+    whatever the state says meanwhile. is_unwritten: its record is newer than the ledger's. arriving: fellows that load
+    a stage they do not own yet. forecast: what its plan predicted; nothing after the leader restarted.
     """
 
     record: PlacementRecord
@@ -47,6 +52,7 @@ class Placement:
     is_waking: bool = False
     broken_epoch: int = 0
     is_healing: bool = False
+    is_unwritten: bool = False
     arriving: dict[int, str] = field(default_factory=dict)
     probe_lap_ms: float | None = None
     forecast: Forecast = field(default_factory=Forecast)
@@ -148,16 +154,36 @@ class Board:
         return self.adopt(record)
 
     async def save(self, placement: Placement, change: Callable[[PlacementRecord], PlacementRecord], what: str) -> None:
-        """Change the record; durable, and only then shown. Raises StaleEpoch when the placement was overtaken."""
+        """Change the record; durable, and only then shown. Raises StaleEpoch when the placement was overtaken.
+
+        While it heals, a database that cannot be written to stops nothing: it is written later. A leader that starts
+        before then finds stages of epochs it does not know, and has them loaded again.
+        """
         async with self._locks[placement.record.placement_id]:
             changed = change(placement.record)
             if not self.is_current(placement):
                 raise StaleEpoch(f"placement {placement.record.placement_id} is over")
             rules.check_follows(placement.record, changed)
-            await self._ledger.save(changed, what)
+            try:
+                await self._ledger.save(changed, what)
+                placement.is_unwritten = False
+            except (DiskFull, Unavailable) as error:
+                if not placement.is_healing:
+                    raise
+                log.error("a ring is healed though it cannot be recorded", model=placement.model_id, why=error.message)
+                placement.is_unwritten = True
             self.show(placement, changed)
         if not placement.state.holds_memory:
             self._locks.pop(placement.record.placement_id, None)
+
+    async def write_missed_forever(self) -> None:
+        """Until cancelled: write what could not be written while it healed."""
+        while True:
+            await asyncio.sleep(WRITE_AGAIN_S)
+            for placement in self.all():
+                if placement.is_unwritten:
+                    with suppress(SwarmError):  # overtaken, or still no room: the next save, or the next time
+                        await self.save(placement, lambda record: record, "recorded late")
 
     def show(self, placement: Placement, record: PlacementRecord) -> None:
         """Show a changed record without writing it."""
