@@ -1,5 +1,6 @@
 """A spare stage process: there while a stage is held, taken by the next load, gone with the last stage."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import pytest
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from swarm_fellow.host.stage_process import StageHost
 
-from tests.integration.fellow.running_fellow import running_fellow, stage_pids
+from tests.integration.fellow.running_fellow import environment, running_fellow, stage_pids
 from tests.integration.fellow.scripted_leader import ScriptedLeader, TinyModel, eventually
 
 ONE, TWO = TinyModel("tiny/one"), TinyModel("tiny/two")
@@ -88,6 +89,39 @@ async def test_a_spare_that_dies_or_hangs_costs_a_load_nothing_but_time(tmp_path
         held = [stage.spec.placement_id for stage in here.table.loaded()]
 
     assert held == ["p1", "p2"] and spare not in pids
+
+
+async def test_a_load_waits_for_a_spare_that_starts_instead_of_starting_another_beside_it(tmp_path: Path):
+    host = StageHost((sys.executable, "-m", "swarm_stage", "serve"), tmp_path, environment())
+    try:
+        starting = asyncio.create_task(host.prepare_spare())
+        while not (begun := stage_pids()):
+            await asyncio.sleep(0.01)
+        taken = await host.start("m-stage-0")
+        at_the_end, left = stage_pids(), host.spare
+    finally:
+        await host.close()
+
+    assert at_the_end == begun == [taken.pid] and left is None
+    assert (await starting) is taken
+
+
+async def test_a_load_whose_spare_is_called_off_while_it_starts_begins_a_process_of_its_own(tmp_path: Path):
+    host = StageHost((sys.executable, "-m", "swarm_stage", "serve"), tmp_path, environment())
+    try:
+        starting = asyncio.create_task(host.prepare_spare())
+        while not stage_pids():
+            await asyncio.sleep(0.01)
+        loading = asyncio.create_task(host.start("m-stage-0"))
+        await asyncio.sleep(0)
+        starting.cancel()
+        taken = await loading
+        await asyncio.wait({starting})
+        left = stage_pids()
+    finally:
+        await host.close()
+
+    assert starting.cancelled() and left == [taken.pid]
 
 
 @pytest.mark.slow

@@ -152,6 +152,7 @@ class StageHost:
         self._alive: set[StageProcess] = set()
         self._lingering: set[StageProcess] = set()
         self._spare: StageProcess | None = None
+        self._coming: asyncio.Task[StageProcess] | None = None  # the spare while it starts
         self._started = 0
 
     @property
@@ -170,10 +171,14 @@ class StageHost:
         return self._spare is not None and self._spare.has_ended
 
     async def start(self, label: str, may_take_spare: bool = True) -> StageProcess:
-        """A process whose socket answers: the spare where there is one, else a new one, within 60 s.
+        """A process whose socket answers: the spare where there is one, else a new one, within 60 s each.
 
+        A spare that is starting is waited for: a new process beside it would make both slow, and end up behind it.
         label: names its log, for people. Raises StageFailed with how it ended and what it wrote last.
         """
+        if may_take_spare and self._coming is not None:
+            await asyncio.wait({self._coming}, timeout=START_TIMEOUT_S)
+            await asyncio.sleep(0)  # who started it takes it in first
         spare = await self._take_spare() if may_take_spare else None
         if spare is None:
             return await self._start(label, (), START_TIMEOUT_S)
@@ -202,8 +207,12 @@ class StageHost:
     async def prepare_spare(self) -> StageProcess:
         """Start a spare and wait until it has imported, at most 300 s. Raises StageFailed. Cancelling it ends it."""
         await self.end_spare()  # what is left of one that died
-        self._spare = await self._start("spare", ("--import-ahead",), SPARE_START_TIMEOUT_S)
-        return self._spare
+        self._coming = asyncio.create_task(self._start("spare", ("--import-ahead",), SPARE_START_TIMEOUT_S))
+        try:
+            spare = self._spare = await self._coming
+            return spare
+        finally:
+            self._coming = None
 
     async def end_spare(self) -> None:
         """End the spare at once, if there is one: it holds nothing."""
