@@ -3,12 +3,14 @@
 import json
 import sys
 import unicodedata
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 
 # What is piped is read by programs: a row is one line, however long.
@@ -65,12 +67,33 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
+class _OpenTable(Table):
+    """A table whose rows end where their words end: piped, one long cell would have every row as long as itself."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawn = super().__rich_console__(console, options)
+        for line in Segment.split_lines(one for one in drawn if isinstance(one, Segment)):
+            yield from _without_padding(line)
+            yield Segment.line()
+
+
+def _without_padding(line: Iterable[Segment]) -> Iterator[Segment]:
+    """A line without the spaces at its end."""
+    segments = list(line)
+    while segments and not segments[-1].text.rstrip(" "):
+        segments.pop()
+    if segments:
+        last = segments.pop()
+        segments.append(Segment(last.text.rstrip(" "), last.style, last.control))
+    return iter(segments)
+
+
 def table_of(*headers: str, whole: str = "") -> Table:
     """An open table; long cells fold on a narrow terminal instead of being cut.
 
     whole: the column that never folds, since what it holds is copied.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = _OpenTable(box=None, pad_edge=False, header_style="bold")
     for header in headers:
         table.add_column(header, overflow="fold", no_wrap=header == whole)
     return table

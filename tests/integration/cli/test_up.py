@@ -135,8 +135,10 @@ def test_a_leader_and_a_fellow_that_die_come_back_as_the_same(up: Up):
     told = wait_until(lambda: all(f"{name} ended by signal 9" in up.told() for name in ("fellow-2", "leader")), END_S)
     back = wait_until(lambda: fellows(up) == {"fellow-1": "connected", "fellow-2": "connected"}, READY_S)
     named = json.loads((up.folder.parent / "ready.json").read_text())["processes"]
+    said = wait_until(lambda: all(f"{name} is back" in up.told() for name in ("fellow-2", "leader")), END_S)
 
     assert told
+    assert said, up.told()
     assert back, fellows(up)
     assert {name for name, pid in named.items() if pid != pids[name]} == {"fellow-2", "leader"}
     assert [has_ended(child) for child in children] == [name in ("fellow-2", "leader") for name in pids]

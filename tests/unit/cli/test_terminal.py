@@ -34,6 +34,16 @@ def test_counts_are_told_in_thousands(count: int, text: str):
     assert count_text(count) == text
 
 
+def test_a_row_in_a_pipe_ends_where_its_words_end():
+    stream = io.StringIO()
+    table = table_of("WHAT", "")
+    table.add_row("crash", "x" * 500)
+    table.add_row("joined", "")
+    console_on(stream).print(table)
+
+    assert [len(line) for line in stream.getvalue().splitlines()] == [4, 508, 6]
+
+
 def test_a_row_in_a_pipe_is_one_line_however_long():
     stream = io.StringIO()
     table = table_of("A", "B")

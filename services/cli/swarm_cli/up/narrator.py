@@ -11,19 +11,25 @@ from swarm_cli.terminal import err, out
 
 
 class Narrator:
-    """Lines with the seconds since the start."""
+    """Lines with the seconds since the start. is_beside_chat: a chat writes to the same terminal."""
 
     def __init__(self, started_s: float) -> None:
         """started_s: on the monotonic clock."""
         self.started_s = started_s
+        self.is_beside_chat = False
 
     def say(self, text: str) -> None:
         """One line on stderr."""
-        err().print(f"[{time.monotonic() - self.started_s:6.1f} s] {text}", markup=False)
+        self._print(text)
 
     def warn(self, text: str) -> None:
         """Something that should not happen."""
-        err().print(f"[{time.monotonic() - self.started_s:6.1f} s] {text}", style="yellow", markup=False)
+        self._print(text, style="yellow")
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        """A line of its own, wherever a chat left the cursor."""
+        begin = "\n" if self.is_beside_chat else ""
+        err().print(f"{begin}[{time.monotonic() - self.started_s:6.1f} s] {text}", style=style, markup=False)
 
     def show_way_in(
         self,

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from swarm_cli.progress import steps
 from swarm_cli.serving import UNLOAD_TIMEOUT_S, wait_until_ready
 from swarm_cli.terminal import write_text
 from swarm_cli.up.children import ChildDied, Children
-from swarm_cli.up.model import ensure_model
+from swarm_cli.up.model import DEFAULT_MODEL_ID, ensure_model
 from swarm_cli.up.narrator import Narrator
 from swarm_cli.up.options import HOST, Machine, UpOptions
 from swarm_cli.up.plan import (
@@ -47,9 +47,11 @@ from swarm_cli.up.ready import (
     write_document,
 )
 from swarm_cli.up.restart import Restarts
+from swarm_cli.up.returning import Returning
 
 ONCE_TOKENS = 256
 JOIN_WITHIN_S = 600
+END_MODEL_S = 4.0  # what is not unloaded by then ends with its process
 SCRAPE_FILE = "prometheus-targets.json"  # in the data folder, for Prometheus' file_sd_configs
 _NEEDED = {LEADER, GATEWAY}  # without one of these nobody can be served
 
@@ -70,6 +72,7 @@ class Supervisor:
         own = {"leader": self._address, "leader_ca": "", "data_dir": str(leader_folder(options))}
         self._config = dataclasses.replace(config, **own)
         self._admin_file: Path | None = None
+        self._model_id: str | None = None  # of what was loaded here
         self._serves = False  # all is up, and what was asked for has begun
         self._chat_has_terminal = False
 
@@ -106,6 +109,7 @@ class Supervisor:
             stopped.cancel()
             await asyncio.gather(life, stopped, return_exceptions=True)
             self._narrator.say("ending every process")
+            await self._end_model()
             await self._children.stop_all()
             self._narrator.say("ended")
 
@@ -114,15 +118,15 @@ class Supervisor:
         async with Leader(self._config) as leader:
             await self._start(leader)
             status = None if self._options.no_model else await self._children.while_all_live(self._load(leader))
-            model_id = status.model_id if status else None
+            model_id = self._model_id = status.model_id if status else None
             self._announce(status)
             if self._options.once is not None and model_id is not None:
                 return await self._children.while_all_live(self._reply_once(leader, model_id, self._options.once))
             self._serves = True
             if self._options.chat and model_id is not None:
-                return await self._chat(model_id)
+                return await self._chat(leader, model_id)
             self._narrator.say("serving; Ctrl-C ends everything")
-            return await self._serve()
+            return await self._serve(leader)
 
     async def _start(self, leader: Leader) -> None:
         """Start every process and wait until each answers."""
@@ -135,6 +139,8 @@ class Supervisor:
         await self._start_child(first)
         await self._children.while_all_live(until_leader_ready(leader, self._narrator.warn))
         self._narrator.say(f"the leader answers at {self._address}")
+        if not self._options.no_model:
+            await self._children.while_all_live(self._end_earlier(leader))
         join_token = await self._open_doors(leader)
         _, *others = plan_children(self._options, self._machine, self._environ, join_token)
         for spec in others:
@@ -164,6 +170,25 @@ class Supervisor:
         )
         return (await leader.ask(leader.tokens.CreateJoinToken, request)).secret
 
+    async def _end_earlier(self, leader: Leader) -> None:
+        """End what an earlier run left of the model, before a fellow comes back without it and it counts as a fault."""
+        try:
+            await self._unload(leader, self._options.model or DEFAULT_MODEL_ID)
+        except SwarmError:
+            return  # it is not in the catalog yet, or by another name: seen to once it is there
+
+    async def _end_model(self) -> None:
+        """Unload what was loaded here while all still live: processes that end one by one look like a fault."""
+        if self._model_id is None or LEADER not in self._children.pids():
+            return
+        with suppress(SwarmError, TimeoutError):
+            async with asyncio.timeout(END_MODEL_S), Leader(self._config) as leader:
+                await self._unload(leader, self._model_id)
+
+    async def _unload(self, leader: Leader, model_id: str) -> None:
+        unload = serving_pb2.UnloadModelRequest(model_id=model_id)
+        await leader.ask(leader.serving.UnloadModel, unload, UNLOAD_TIMEOUT_S)
+
     async def _load(self, leader: Leader) -> serving_pb2.ModelStatus:
         """Import when needed, load, and wait until a test token went through all stages."""
         with steps(self._narrator.started_s) as progress:
@@ -172,8 +197,7 @@ class Supervisor:
         held = f", {quantization} weights" if quantization else ""
         self._narrator.say(f"loading {model_id} over {self._options.stages} stages{held}")
         # What an earlier run left in the ledger names processes that are gone.
-        unload = serving_pb2.UnloadModelRequest(model_id=model_id)
-        await leader.ask(leader.serving.UnloadModel, unload, UNLOAD_TIMEOUT_S)
+        await self._unload(leader, model_id)
         request = serving_pb2.LoadModelRequest(
             model_id=model_id,
             num_stages=self._options.stages,
@@ -220,26 +244,35 @@ class Supervisor:
         sys.stdout.flush()
         return OK
 
-    async def _chat(self, model_id: str) -> int:
+    async def _chat(self, leader: Leader, model_id: str) -> int:
         """Serve until the chat ends. On a terminal Ctrl-C reaches the chat too, which alone knows what it means."""
         self._chat_has_terminal = sys.stdin.isatty()
+        self._narrator.is_beside_chat = True
         try:
             await self._children.start(plan_chat(self._options, model_id, self._environ))
-            return await self._serve()
+            return await self._serve(leader)
         finally:
-            self._chat_has_terminal = False
+            self._chat_has_terminal = self._narrator.is_beside_chat = False
 
-    async def _serve(self) -> int:
+    async def _serve(self, leader: Leader) -> int:
         """Watch the children, and start again what dies, until the chat ends or one will not stay."""
+        returning = Returning(leader, self._base_url, self._narrator.say)
+        try:
+            return await self._serve_on(returning)
+        finally:
+            returning.close()
+
+    async def _serve_on(self, returning: Returning) -> int:
         while True:
             try:
                 async with asyncio.timeout(self._restarts.next_in_s(time.monotonic())):
                     death = await self._children.next_death()
             except TimeoutError:
-                await self._start_due()
+                await self._start_due(returning)
                 continue
             if death.facts["name"] == "chat":
                 return OK
+            returning.forget(str(death.facts["name"]))
             if self._is_the_end(death):
                 self._narrator.warn(death.message)
                 return FAILED
@@ -256,11 +289,12 @@ class Supervisor:
             self._narrator.warn(f"{name} {death.facts['how']}; started again in {wait_s:g} s")
         return wait_s is None
 
-    async def _start_due(self) -> None:
+    async def _start_due(self, returning: Returning) -> None:
         """Start what is due: the same ports and folders. The ready file names the new processes."""
         for name in self._restarts.take_due(time.monotonic()):
             await self._children.start_again(name)
             self._restarts.note_start(name, time.monotonic())
+            returning.watch(name)
         if self._options.ready_file is not None:
             named: dict[str, int] = self._document["processes"]
             self._document["processes"] = current_pids(named, self._children.pids())
