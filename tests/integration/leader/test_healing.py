@@ -178,9 +178,11 @@ async def test_where_nobody_has_room_the_error_is_clear_and_comes_soon_and_a_new
 
         assert time.monotonic() - begun_s < 10
         assert refusal.why is Reason.MODEL_NOT_READY
-        assert "fellow attic was lost" in failed.reason
-        assert "kitchen has 0.00 GB free" in failed.reason
-        assert failed.reason.endswith("when a fellow with room joins, or with: swarm model-load tiny")
+        assert failed.reason.startswith("attic, which holds stage 0 (layers 0-3), is away; nobody else can hold it: ")
+        assert "free: kitchen 0.00 GB" in failed.reason and ".;" not in failed.reason
+        told = "attic is back, or a fellow with room joins, or with: swarm model-load tiny"
+        assert failed.reason.endswith(f"it is loaded again by itself when {told}")
+        assert refusal.message == f"tiny is failed: {failed.reason}"
         assert (await incidents_of(rig))[0].step == "waiting"
         async with joined(rig.address, ScriptedFellow("shed")):
             assert names(await rig.until_state("READY")) == ["shed"]
@@ -288,7 +290,9 @@ async def test_a_drained_fellow_hands_its_stage_over_while_the_ring_serves(tmp_p
         assert list(attic.wires()[-1].fresh_stages) == [1]
         listed = await rig.fleet.ListFellows(fleet_pb2.ListFellowsRequest())
         assert {one.name: one.state for one in listed.fellows}["kitchen"] == "draining"
-        assert ((await closed(rig)).kind, (await closed(rig)).outcome) == ("drain", "moved")
+        incident = await closed(rig)
+        assert (incident.kind, incident.outcome) == ("drain", "moved")
+        assert "stage 1 leaves kitchen" in [step.what for step in incident.log]
 
 
 async def test_a_fellow_whose_stage_nobody_else_can_hold_is_not_drained(tmp_path):

@@ -195,13 +195,14 @@ async def test_a_reply_goes_on_in_the_model_s_next_placement(tmp_path):
 
         await kitchen.leave()
         attic.report(link_pb2.STAGE_EVENT_KIND_LINK_BROKEN, "connection reset")
-        attic.say("r1", 3, **broke())
+        attic.say("r1", 3, **broke("the ring broke; it is wired anew, try again soon"))
         await until(lambda: len(attic.requests) == 2, "it is asked for again")
         attic.say("r1", 3, **tokens(9))
         attic.say("r1", 4, **done(3))
-        numbered, _ = await rest_of(events)
+        numbered, waits = await rest_of(events)
 
         again = attic.requests[1]
+        assert waits and not [why for why in waits if "try again" in why or len(why) >= 100]
         assert again.placement_id != before.placement_id
         assert again.generation.resume == generation_pb2.ReplyResume(ids=[7, 8], sequence=2)
         assert [event.sequence for event in numbered] == [3, 4]
@@ -222,7 +223,7 @@ async def test_a_placement_that_ends_ends_its_held_replies_with_its_reason(tmp_p
         await rig.serving.UnloadModel(serving_pb2.UnloadModelRequest(model_id=MODEL))
         refusal = await refusal_of(events)
 
-        assert refusal.why is Reason.LINK_BROKEN
+        assert refusal.why is Reason.MODEL_NOT_READY
         assert refusal.message == (await rig.get()).reason
 
 

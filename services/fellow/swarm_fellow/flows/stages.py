@@ -292,7 +292,12 @@ class StageTable:
         self._forget(stage)
         if stage.end_kind:
             self._report(stage, stage.end_kind, stage.end_reason)
-        log.info("stage ended", stage=describe_stage(stage.spec), why=stage.end_reason)
+        log.info(
+            "stage ended",
+            stage=describe_stage(stage.spec),
+            placement=stage.spec.placement_id,
+            why=stage.end_reason,
+        )
 
     def _forget(self, stage: HeldStage) -> None:
         if self._stages.get(stage.spec.placement_id) is stage:
@@ -354,7 +359,7 @@ class StageTable:
         """The end nobody asked for: told at once, and no longer in heartbeats, while what is left of it is ended."""
         if stage.state is not StageState.LOADED:
             return
-        log.error("stage crashed", stage=describe_stage(stage.spec), how=how)
+        log.error("stage crashed", stage=describe_stage(stage.spec), placement=stage.spec.placement_id, how=how)
         stage.is_reported, stage.has_crashed = False, True
         self.crashes += 1
         self._report(stage, link_pb2.STAGE_EVENT_KIND_CRASHED, f"the process of {describe_stage(stage.spec)} {how}")

@@ -83,6 +83,6 @@ def is_same_stage(held: stage_pb2.StageSpec, told: stage_pb2.StageSpec) -> bool:
 def describe_stage(spec: stage_pb2.StageSpec) -> str:
     """A stage, for people and logs."""
     return (
-        f"stage {spec.stage_index} of {spec.stage_count} of {spec.model_id} (layers {spec.layer_start} to "
-        f"{spec.layer_stop}, placement {spec.placement_id})"
+        f"stage {spec.stage_index} of {spec.stage_count} of {spec.model_id} (layers {spec.layer_start}-"
+        f"{spec.layer_stop - 1})"
     )

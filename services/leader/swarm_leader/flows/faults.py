@@ -61,7 +61,7 @@ class Faults:
         where = f"stage {spec.stage_index} on {fellow.name}"
         log.warning("stage event", model=spec.model_id, where=where, kind=event.kind, message=event.message)
         if broke:
-            self._take_broken_link(placement, where, event)
+            self._take_broken_link(placement, fellow.name, event)
             return
         facts = {"fellow": fellow.name, "stage": spec.stage_index}
         words = f"{where} {_KIND_WORDS.get(event.kind, 'ended')}: {event.message}"
@@ -151,7 +151,7 @@ class Faults:
         if placement.state is PlacementState.READY:
             self._healing.report(placement, IncidentKind.WAY, LinkBroken(why))
 
-    def _take_broken_link(self, placement: Placement, where: str, event: link_pb2.StageEvent) -> None:
+    def _take_broken_link(self, placement: Placement, name: str, event: link_pb2.StageEvent) -> None:
         """A neighbour's word on a link: of the epoch that is now, or it is no news. One that never was is a lie."""
         if event.spec.epoch != placement.record.epoch:
             return
@@ -159,7 +159,8 @@ class Faults:
         peer = event.peer_stage if event.HasField("peer_stage") else None
         if peer is not None and peer >= len(placement.record.stages):
             peer = None
-        why = LinkBroken(f"{where} lost a link: {event.message}")
+        index = event.spec.stage_index
+        why = LinkBroken(f"stage {index} on {name} lost a link: {event.message}", fellow=name, stage=index)
         self._healing.report(placement, IncidentKind.LINK, why, complaint=peer)
 
     def _end(self, placement: Placement, state: PlacementState, why: SwarmError, lost_fellow_id: str) -> None:

@@ -7,14 +7,31 @@ from typing import Any
 
 import structlog
 from swarm_core.clock import Clock
-from swarm_core.errors import FellowLost, LoadFailed, NotEnoughMemory, StageFailed, StaleEpoch, SwarmError
+from swarm_core.errors import (
+    FellowLost,
+    LoadFailed,
+    ModelNotReady,
+    NotEnoughMemory,
+    StageFailed,
+    StaleEpoch,
+    SwarmError,
+)
 
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Choice, Way
 from swarm_leader.domain.healing.judge import Verdict, judge
 from swarm_leader.domain.healing.pace import CRASHES_MAX, CRASHES_S, CrashCount, RewirePace
+from swarm_leader.domain.healing.words import (
+    join_words,
+    say_bringing,
+    say_fix,
+    say_lost,
+    say_moving,
+    shorten,
+    tell_lost,
+)
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
-from swarm_leader.domain.records import PlacementState, Route
+from swarm_leader.domain.records import PlacementState, Route, StageRecord
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.examining import Examined, Examining
@@ -32,12 +49,6 @@ log = structlog.get_logger()
 MOVES_MAX = 12  # rounds of one healing in which stages are brought to fellows
 PROBE_S = 3.0  # a ring that stood while the leader was away answers at once
 GRACE_S = 1.0  # somebody is always waited for this long, however long ago the lost fellow was heard of
-_WAYS = {
-    Way.HOT: "holds it already and takes it over",
-    Way.OWN: "loads it again",
-    Way.WARM: "has its files and loads it",
-    Way.STANDBY: "loads it",
-}
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ class Healing:
     def resume(self, placement: Placement, incident: IncidentRecord | None) -> None:
         """The leader started: bring back what its ledger says was held. incident: what was being done about it."""
         why = FellowLost(f"the leader started, and not every fellow of {placement.model_id} came back")
-        case = Case(placement, IncidentKind.RESTART, why, self._clock.monotonic_s(), incident=incident)
+        case = Case(placement, IncidentKind.RESTART, why, self._clock.monotonic_s(), incident=incident, is_resumed=True)
         if incident is not None:
             case.kind, case.fresh = incident.kind, set(incident.stages)
         placement.task = self._start(case, self._heal(case))
@@ -202,7 +213,8 @@ class Healing:
             self._board.notify(case.model_id)
 
     async def _close_ended(self, case: Case) -> None:
-        await self._incidents.close(case, Outcome.ENDED, "the model was unloaded or loaded by somebody meanwhile")
+        by_whom = "the swarm was started anew" if case.is_resumed else "it was unloaded or loaded by somebody meanwhile"
+        await self._incidents.close(case, Outcome.ENDED, by_whom)
 
     def _take_lost_load(self, placement: Placement, why: SwarmError) -> None:
         """A load failed because a machine or a stage's process was lost: the fleet may have others."""
@@ -232,7 +244,7 @@ class Healing:
             return
         if case.kind is not IncidentKind.RESTART:
             await self._incidents.open(case)
-            await self._say(case, case.why.message)
+            await self._say(case, case.fault)
         while True:
             case.changed.clear()
             examined = await self._examining.examine(case.placement, case.complaints)
@@ -251,8 +263,7 @@ class Healing:
         stages = case.placement.record.stages
         for index in verdict.lost:
             if stages[index].state == "loaded":
-                name = self._registry.name_of(stages[index].fellow_id)
-                await self._incidents.note_lost(case, index, name)
+                await self._take_lost_stage(case, stages[index])
         chosen = self._replacing.choose(case.placement, verdict.lost, case.refused, examined.silent)
         if chosen.choices and case.moves < MOVES_MAX:
             case.moves += 1
@@ -261,23 +272,33 @@ class Healing:
         words = "; ".join(chosen.missing[index] for index in sorted(chosen.missing))
         words = words or f"it was tried {MOVES_MAX} times"
         if case.moves < MOVES_MAX and (verdict.waits_for or self._is_patient(case, verdict)):
-            await self._say(case, f"{case.why.message}; {words}; waits for a fellow")
+            await self._incidents.note(case, "waiting", f"{words}; waits for a fellow")
+            await self._say(case, f"{case.fault}; waits for a fellow that has room")
             await case.wait(self._limits.poll_s)
             return False
         await self._load_anew(case, words)
         return True
 
+    async def _take_lost_stage(self, case: Case, stage: StageRecord) -> None:
+        """A stage is lost that was loaded; a machine that is away is named, whatever was heard of it first."""
+        name = self._registry.name_of(stage.fellow_id)
+        is_connected = self._registry.is_connected(stage.fellow_id)
+        case.lost[stage.stage_index] = say_lost(stage, name, is_connected)
+        case.away.pop(stage.stage_index, None)
+        if not is_connected:
+            case.away[stage.stage_index] = stage
+        await self._incidents.note_lost(case, stage.stage_index, name)
+
     async def _bring(self, case: Case, choices: Mapping[int, Choice]) -> None:
         """Record who holds these stages from now on, then have them load. What fails is not tried there again."""
-        names = {index: choice.fellow_name for index, choice in sorted(choices.items())}
-        words = "; ".join(f"stage {index}: {names[index]} {_WAYS[choices[index].way]}" for index in names)
+        words, reason = say_bringing(choices), say_moving(case.fault, choices)
         moved = {index: choice.stage for index, choice in choices.items()}
         case.has_moved |= any(choice.way is not Way.OWN for choice in choices.values())
-        reason = f"{case.why.message}; {words}"
         await self._board.save(case.placement, lambda record: rules.move(record, moved, reason), words)
         case.fresh |= set(choices)
-        for index, name in names.items():
-            await self._incidents.note_replacement(case, index, name, words)
+        for index, choice in sorted(choices.items()):
+            case.away.pop(index, None)
+            await self._incidents.note_replacement(case, index, choice.fellow_name, words)
         await asyncio.gather(*(self._bring_one(case, choice) for choice in choices.values()))
 
     async def _bring_one(self, case: Case, choice: Choice) -> None:
@@ -348,7 +369,7 @@ class Healing:
         """The ring did not come up. A stage that is found lost is replaced; else this is tried a few times."""
         await self._incidents.note(case, "wiring", failure.message)
         if isinstance(failure, FellowLost) and not self._is_all_connected(case.placement):
-            await self._say(case, failure.message)
+            await self._say(case, f"{case.fault}; it did not come up: {failure.message}")
             return False
         case.rewires += 1
         if case.rewires < len(self._limits.rewire_waits_s):
@@ -379,11 +400,12 @@ class Healing:
         if is_same and self._is_all_connected(case.placement):
             holders = tuple(stage.fellow_id for stage in case.placement.record.stages)
             requests = [replace(requests[0], fellow_ids=holders), *requests]
-        refusal = await self._anew.load(case, _same_kind(case.why, f"{case.why.message}; {words}"), requests)
+        whole = _same_kind(case.why, join_words(case.why.message, words))
+        refusal = await self._anew.load(case, whole, requests)
         if refusal:
-            await self._give_up(case, words if words == case.why.message else f"{words}; {refusal}")
+            # Of a machine that is away, what the fleet lacks without it says more than who holds what beside it.
+            await self._give_up(case, refusal if self._away(case) else join_words(words, refusal))
         else:
-            await self._incidents.note(case, "serving", "the model serves again")
             await self._close(case, Outcome.LOADED_ANEW)
 
     async def _close(self, case: Case, outcome: Outcome) -> None:
@@ -395,13 +417,19 @@ class Healing:
     async def _give_up(self, case: Case, words: str) -> None:
         """Nothing helps now: say so to everyone who waits, and try again when another fellow is here."""
         placement, case.is_given_up = case.placement, True
-        told = case.why.message if words == case.why.message else f"{case.why.message}; {words}"
-        fix = f"it is loaded again by itself when a fellow with room joins, or with: swarm model-load {case.model_id}"
-        why = _same_kind(case.why, told)
+        away = {stage: self._registry.name_of(stage.fellow_id) for stage in self._away(case)}
+        if away:
+            who = (tell_lost(stage, name) for stage, name in away.items())
+            told = join_words(*who, f"nobody else can hold {'it' if len(away) == 1 else 'them'}: {words}")
+        else:
+            told = join_words(case.why.message, words)
+        whole = f"{told}; {say_fix(case.model_id, sorted(set(away.values())))}"
+        # Whoever was held hears what whoever asks from now on hears.
+        why = ModelNotReady(whole, state=PlacementState.FAILED.value, **_machine(case.why))
         if placement.state.holds_memory:
-            await self._ending.end(placement, PlacementState.FAILED, why, fix=fix)
+            await self._ending.end(placement, PlacementState.FAILED, why)
         elif placement.state is PlacementState.FAILED and self._board.is_current(placement):
-            failed = replace(placement.record, reason=f"{told}; {fix}")
+            failed = replace(placement.record, reason=whole)
             try:
                 await self._board.save(placement, lambda record: failed, told)
             except SwarmError as error:
@@ -416,8 +444,8 @@ class Healing:
         self._waiting[case.model_id] = case
 
     async def _say(self, case: Case, reason: str) -> None:
-        """Show, and remember, that the placement is being brought back, and why it takes so long."""
-        placement = case.placement
+        """Show, and remember, that the placement is being brought back, and why it takes so long: in one short line."""
+        placement, reason = case.placement, shorten(reason)
         if placement.state is not PlacementState.RECOVERING:
             await self._board.save(placement, lambda record: rules.recover(record, reason), reason)
         elif placement.record.reason != reason:
@@ -439,6 +467,10 @@ class Healing:
             return case.opened_at_s
         return min(case.opened_at_s, fellow.heartbeat_at_s)
 
+    def _away(self, case: Case) -> list[StageRecord]:
+        """Stages that nobody holds, since their machines are not there."""
+        return [case.away[at] for at in sorted(case.away) if not self._registry.is_connected(case.away[at].fellow_id)]
+
     def _say_away(self, verdict: Verdict, placement: Placement) -> str:
         """Whom a ring waits for."""
         stages = placement.record.stages
@@ -448,6 +480,11 @@ class Healing:
 
     def _is_all_connected(self, placement: Placement) -> bool:
         return all(self._registry.is_connected(stage.fellow_id) for stage in placement.record.stages)
+
+
+def _machine(why: SwarmError) -> dict[str, object]:
+    """Where it was, as far as that is known."""
+    return {name: why.facts[name] for name in ("fellow", "stage") if name in why.facts}
 
 
 def _same_kind(why: SwarmError, words: str) -> SwarmError:

@@ -10,8 +10,10 @@ import structlog
 from swarm_core.clock import Clock
 from swarm_core.errors import SwarmError
 
+from swarm_leader.domain.healing.words import say_fault
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord, Outcome
 from swarm_leader.domain.ports import IncidentStore
+from swarm_leader.domain.records import StageRecord
 from swarm_leader.flows.board import Placement
 
 log = structlog.get_logger()
@@ -27,7 +29,9 @@ class Case:
     last sign of life before, on the monotonic clock. complaints: stages to which a neighbour's link is broken. refused:
     stages and fellows that were tried and failed. fresh: stages that were loaded since the ring was last wired. faults:
     heard of since it began. moves, rewires: tries so far. patience_until_s: how long somebody to hold the stages of
-    patient_for is waited for. tried_with: fellows that were connected when nothing could be done.
+    patient_for is waited for. tried_with: fellows that were connected when nothing could be done. is_resumed: it began
+    with a start of the leader. lost: what became of each stage that was lost, in a few words. away: those that were
+    lost with their machines and are nobody's yet.
     """
 
     placement: Placement
@@ -47,12 +51,20 @@ class Case:
     patience_until_s: float | None = None
     patient_for: tuple[int, ...] = ()
     tried_with: frozenset[str] = frozenset()
+    is_resumed: bool = False
+    lost: dict[int, str] = field(default_factory=dict)
+    away: dict[int, StageRecord] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def model_id(self) -> str:
         """Its model."""
         return self.placement.model_id
+
+    @property
+    def fault(self) -> str:
+        """What happened, in a few words."""
+        return "; ".join(self.lost[at] for at in sorted(self.lost)) or say_fault(self.kind, self.why)
 
     def take(self, kind: IncidentKind, why: SwarmError, complaint: int | None = None) -> None:
         """More was heard of it."""
@@ -106,13 +118,15 @@ class Incidents:
             await self._save(case, replace(incident.noted(step, what, self._clock.unix_s()), kind=case.kind))
 
     async def note_lost(self, case: Case, stage_index: int, fellow_name: str) -> None:
-        """A stage of it is lost."""
+        """A stage of it is lost, or leaves a machine that is emptied."""
         await self.open(case)
         incident = case.incident
         assert incident is not None
         lost = incident.with_lost(stage_index, fellow_name)
+        is_drain = case.kind is IncidentKind.DRAIN
+        what = f"stage {stage_index} {f'leaves {fellow_name}' if is_drain else f'on {fellow_name} is lost'}"
         if (lost.stages, lost.lost) != (incident.stages, incident.lost):
-            await self._save(case, lost.noted("lost", f"stage {stage_index} on {fellow_name} is lost", self._now_s()))
+            await self._save(case, lost.noted("lost", what, self._now_s()))
 
     async def note_replacement(self, case: Case, stage_index: int, fellow_name: str, what: str) -> None:
         """Who is to hold a stage of it that was lost."""

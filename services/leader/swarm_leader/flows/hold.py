@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from swarm_core.errors import Cancelled, RemoteError, SwarmError, Unavailable
+from swarm_core.errors import Cancelled, ModelNotReady, SwarmError, Unavailable
 
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
@@ -87,7 +87,7 @@ class Hold:
                     raise _ended(placement, broke.error)
             if now_s >= until_s:
                 raise broke.error
-            if (standing := teller.tell(placement, now_s, broke.error.message)) is not None:
+            if (standing := teller.tell(placement, now_s)) is not None:
                 yield standing
             await self._look(placement.model_id)
 
@@ -110,10 +110,9 @@ class _Teller:
         self._told = ""
         self._told_s = float("-inf")
 
-    def tell(self, placement: Placement, now_s: float, otherwise: str = "") -> Standing | None:
-        """How a request stands now; None when there is no news. otherwise: what is said of a ring without a reason."""
-        why = placement.record.reason if placement.state is not PlacementState.READY else ""
-        reason = why or otherwise or f"{placement.model_id} is {placement.state}"
+    def tell(self, placement: Placement, now_s: float) -> Standing | None:
+        """How a request stands now; None when there is no news."""
+        reason = _say_waiting(placement)
         if reason == self._told or now_s - self._told_s < TELL_S:
             return None
         self._told, self._told_s = reason, now_s
@@ -124,10 +123,17 @@ def _heals(placement: Placement) -> bool:
     return placement.state is not PlacementState.READY and (placement.is_healing or placement.state in _MENDING)
 
 
+def _say_waiting(placement: Placement) -> str:
+    """What a reply waits for: what is done about the ring, never what broke it, which is advice to nobody here."""
+    if placement.state is PlacementState.READY:
+        return f"the ring of {placement.model_id} broke; the reply goes on by itself"
+    return placement.record.reason or f"{placement.model_id} is {placement.told_state}; the reply goes on by itself"
+
+
 def _ended(placement: Placement, error: SwarmError) -> SwarmError:
-    """Why a reply ends with its placement; what broke it when nothing more is known."""
+    """Why a reply ends with its placement, as a new request hears it; what broke it when nothing more is known."""
     reason = placement.record.reason
-    return RemoteError(error.why, reason, **error.facts) if reason and error.message not in reason else error
+    return ModelNotReady(reason, state=placement.state.value) if reason else error
 
 
 def _check_there(caller: Caller) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from swarm_core.errors import StaleEpoch, SwarmError
+from swarm_core.errors import FellowLost, StaleEpoch, SwarmError
 
+from swarm_leader.domain.healing.words import shorten
 from swarm_leader.domain.planning.plan import PlanRequest
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
@@ -40,7 +41,8 @@ class LoadingAnew:
         placement.is_healing = True
         if placement.state.holds_memory:
             await self._incidents.note(case, "loading anew", f"the model is loaded anew: {why.message}")
-            if not await self._ending.end(placement, PlacementState.FAILED, why, is_final=False):
+            said = FellowLost(shorten(f"{case.fault}; the model is loaded anew"))
+            if not await self._ending.end(placement, PlacementState.FAILED, said, is_final=False):
                 raise StaleEpoch(f"{case.model_id} ended meanwhile")
         self._check_ours(case)
         refusals: list[str] = []

@@ -79,7 +79,7 @@ class Telemetry:
             window.reconnects.add(now_s)
         self._names[fellow.fellow_id] = fellow.name, fellow.record.pool
         self._states[fellow.fellow_id] = FellowState.CONNECTED
-        self._say(fellow, "joined" if is_new else "returned", "joined" if is_new else "came back")
+        self._say(fellow, "joined" if is_new else "returned", "it is new here" if is_new else "it is connected again")
 
     @harmless
     def take_heartbeat(self, fellow: Fellow, heartbeat: link_pb2.Heartbeat) -> None:
@@ -132,7 +132,8 @@ class Telemetry:
         pool = first.record.pool if first is not None else MAIN_POOL
         kind = "incident_opened" if incident.is_open else "incident_closed"
         what = incident.log[-1].what if incident.log else str(incident.kind)
-        self.timeline.add(kind, f"{incident.model_id}: {what}", pool)
+        words = what if what.startswith(incident.model_id) else f"{incident.model_id}: {what}"
+        self.timeline.add(kind, words, pool)
 
     @harmless
     def tick(self) -> None:
@@ -216,7 +217,7 @@ class Telemetry:
 
     def _forget(self, fellow_id: str) -> None:
         name, pool = self._names.pop(fellow_id, (fellow_id, MAIN_POOL))
-        self.timeline.add("deleted", "deleted", pool, fellow_id, name)
+        self.timeline.add("deleted", "it is no machine of this swarm any more", pool, fellow_id, name)
         self._draining.discard(fellow_id)
         for kept in (self._states, self._windows, self._figures, self._grades):
             kept.pop(fellow_id, None)
