@@ -186,7 +186,9 @@ async def test_where_nobody_has_room_the_error_is_clear_and_comes_soon_and_a_new
         assert (await incidents_of(rig))[0].step == "waiting"
         async with joined(rig.address, ScriptedFellow("shed")):
             assert names(await rig.until_state("READY")) == ["shed"]
-            assert (await closed(rig)).outcome == "loaded anew"
+            incident = await closed(rig)
+            assert incident.outcome == "loaded anew"
+            assert [step.what for step in incident.log if "serves again" in step.what] == ["tiny serves again"]
 
 
 async def test_a_machine_that_was_away_for_long_gets_its_work_back(tmp_path):

@@ -5,11 +5,13 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import pytest
 from rich.console import Console
 from swarm_cli.progress import LineSteps, share_of
 from swarm_cli.terminal import bytes_text, console_on, count_text, table_of
+from swarm_cli.up.narrator import Narrator
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,16 @@ def test_a_row_in_a_pipe_ends_where_its_words_end():
     console_on(stream).print(table)
 
     assert [len(line) for line in stream.getvalue().splitlines()] == [4, 508, 6]
+
+
+@pytest.mark.parametrize(("is_beside_chat", "begin"), [(True, "\n["), (False, "[")])
+def test_words_of_the_supervisor_have_a_line_of_their_own_beside_a_chat(capsys, is_beside_chat: bool, begin: str):
+    narrator = Narrator(time.monotonic())
+    narrator.is_beside_chat = is_beside_chat
+
+    narrator.warn("leader ended by signal 9; started again in 0.25 s")
+
+    assert capsys.readouterr().err.startswith(begin)
 
 
 def test_a_row_in_a_pipe_is_one_line_however_long():

@@ -272,7 +272,7 @@ class Healing:
         words = "; ".join(chosen.missing[index] for index in sorted(chosen.missing))
         words = words or f"it was tried {MOVES_MAX} times"
         if case.moves < MOVES_MAX and (verdict.waits_for or self._is_patient(case, verdict)):
-            await self._incidents.note(case, "waiting", f"{words}; waits for a fellow")
+            await self._incidents.note(case, "lost", f"{words}; waits for a fellow")
             await self._say(case, f"{case.fault}; waits for a fellow that has room")
             await case.wait(self._limits.poll_s)
             return False
@@ -400,7 +400,7 @@ class Healing:
         if is_same and self._is_all_connected(case.placement):
             holders = tuple(stage.fellow_id for stage in case.placement.record.stages)
             requests = [replace(requests[0], fellow_ids=holders), *requests]
-        whole = _same_kind(case.why, join_words(case.why.message, words))
+        whole = _same_kind(case.why, join_words(case.fault if case.away else case.why.message, words))
         refusal = await self._anew.load(case, whole, requests)
         if refusal:
             # Of a machine that is away, what the fleet lacks without it says more than who holds what beside it.
