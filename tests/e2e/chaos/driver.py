@@ -28,6 +28,7 @@ MOMENT_S = 60.0
 REST_S = 45.0  # sessions are kept for 30 s at most
 ORPHAN_S = 10.0
 IDLE_S = 2.0
+SPARES_S = 20.0  # what took up a spare process starts the next one when all is quiet
 IDLE_CPU_PERCENT = 5.0
 BACK_S = 60.0
 HELD = ("sessions", "kv_tokens_used", "kv_tokens_reserved", "waiting", "sessions_kept", "tape_bytes")
@@ -149,7 +150,10 @@ class Driver:
         while (left := self._left()) and time.monotonic() < deadline_s:
             time.sleep(0.5)
         result.left = left
-        result.idle_cpu_percent = self._idle_cpu_percent()
+        deadline_s = time.monotonic() + SPARES_S
+        while (busy_percent := self._idle_cpu_percent()) >= IDLE_CPU_PERCENT and time.monotonic() < deadline_s:
+            continue
+        result.idle_cpu_percent = busy_percent
 
     def _left(self) -> list[str]:
         """Budgets that are not back at zero."""

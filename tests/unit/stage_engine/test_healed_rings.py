@@ -156,6 +156,17 @@ def test_a_stage_that_was_lost_is_rebuilt_and_no_other_computes_again(fresh):
     assert_nothing_left(ring)
 
 
+def test_a_session_that_goes_on_says_nothing_of_what_prompts_cost():
+    """Its one position was taken for a prompt of one token, at a whole step's price: others' pasts came back in tiny
+    pieces, a second apart."""
+    ring, reply = broken_ring(3)
+    heal(ring, {0})  # a stage 0 that has seen no prompt yet
+    finish(ring, reply)
+
+    assert (ring.counters[0].resumed_kept, ring.counters[0].resumed_anew) == (1, 0)
+    assert ring.first._costs.steps is not None and ring.first._costs.pieces is None
+
+
 @pytest.mark.parametrize(("fresh", "tape_bytes"), [({1}, 0), ({2}, 0), ({2}, 30), ({0, 1, 2}, PLENTY)])
 def test_without_what_it_takes_a_reply_is_computed_anew(fresh, tape_bytes):
     ring, reply = broken_ring(3, tape_bytes)

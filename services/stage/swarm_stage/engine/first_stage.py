@@ -296,7 +296,9 @@ class FirstStage:
         else:
             self._pieces.answered()
             self._tell_prompts()
-            self._costs.note_piece(positions, traces)
+            if not reply.resumes_at:
+                # One position says nothing of prompts: sixty would be foreseen at sixty times its price.
+                self._costs.note_piece(positions, traces)
             reply.times.note_piece(traces, answer.arrived_s)
         if not tokens and not is_token_due:
             return
