@@ -47,6 +47,7 @@ from swarm_leader.flows.wire import Keeping, Wiring
 
 log = structlog.get_logger()
 MOVES_MAX = 12  # rounds of one healing in which stages are brought to fellows
+REWIRES_MIN = 3  # tries, however long each of them takes
 PROBE_S = 3.0  # a ring that stood while the leader was away answers at once
 GRACE_S = 1.0  # somebody is always waited for this long, however long ago the lost fellow was heard of
 
@@ -60,7 +61,7 @@ class HealLimits:
 
     wait_s: float = 8.0
     poll_s: float = 0.5
-    rewire_waits_s: tuple[float, ...] = (0.0, 0.5, 1.0)
+    rewire_waits_s: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 2.0)  # a line that is down for a moment is back by then
 
 
 class Healing:
@@ -372,7 +373,8 @@ class Healing:
             await self._say(case, f"{case.fault}; it did not come up: {failure.message}")
             return False
         case.rewires += 1
-        if case.rewires < len(self._limits.rewire_waits_s):
+        is_young = self._clock.monotonic_s() - case.opened_at_s < self._limits.wait_s
+        if case.rewires < (len(self._limits.rewire_waits_s) if is_young else REWIRES_MIN):
             return False
         words = f"the ring did not come up again after {case.rewires} tries: {failure.message}"
         await self._load_anew(case, words, fewest=True)
