@@ -260,4 +260,6 @@ async def test_a_link_that_breaks_while_the_healing_before_is_written_down_is_he
             await asyncio.wait_for(is_closing.wait(), 10)
         await until(lambda: placement.record.epoch == ready.epoch + 2, "it is wired once more")
         may_close.set()
-        await rig.until_state("READY")
+        healed = await rig.until_state("READY")
+
+    assert (healed.placement_id, healed.epoch) == (ready.placement_id, ready.epoch + 2)
