@@ -13,7 +13,7 @@ BROKE = LinkBroken("reset")
 def feed(course: ReplyCourse, *events: Event) -> None:
     """The caller gets these."""
     for event in events:
-        course.take(event, event.WhichOneof("event"))
+        course.take(event)
 
 
 def started() -> Event:

@@ -99,7 +99,7 @@ class ReplyEvents:
                     if kind == "done" and course.is_interrupted:
                         join_attempts(event.done, before_ms)
                     meter.take_event(event, kind)
-                    course.take(event, kind)
+                    course.take(event)
                     yield event
         finally:
             self._replies.close(reply)
