@@ -17,7 +17,7 @@ ASKED_S = 10.0
 Drain = Callable[[str], Awaitable[object]]
 
 
-class Replacing:
+class NodeReplacing:
     """One policy for each pool. drain: takes a machine out of service by its id; until it is set nothing does."""
 
     def __init__(self, mode: Replace, telemetry: Telemetry, registry: Registry, clock: Clock, tasks: TaskSet) -> None:

@@ -22,7 +22,7 @@ from swarm_leader.telemetry.alerting import Alerting, Way
 from swarm_leader.telemetry.feed import Telemetry
 from swarm_leader.telemetry.history import History
 from swarm_leader.telemetry.incidents import ToldIncidents
-from swarm_leader.telemetry.replacing import Replacing
+from swarm_leader.telemetry.replacing import NodeReplacing
 
 LOGS_SWEPT_S = 1.0
 AGAIN_S = 5.0
@@ -45,7 +45,7 @@ class Watching:
         self._registry = registry
         self._store = store
         self._clock = clock
-        self.replacing = Replacing(config.replace_mode, self.telemetry, registry, clock, tasks)
+        self.replacing = NodeReplacing(config.replace_mode, self.telemetry, registry, clock, tasks)
 
     def telling(self, store: IncidentStore) -> ToldIncidents:
         """The same store, of which the timeline hears."""
