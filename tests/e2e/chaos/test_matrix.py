@@ -56,7 +56,9 @@ def ground_of(case: Case) -> str:
 
 # What does not hold yet, with the reason. Strict: a cell that is mended has to leave this table.
 KNOWN: dict[Case, str] = {
-    Case("stop stage", "0", "load"): "a stage that freezes while it loads is only given up after SWARM_LOAD_TIMEOUT_S",
+    Case(
+        "stop stage", "0", "load"
+    ): "with a stage frozen in its load the model did not serve within STREAM_S; the cause is not known yet",
 }
 
 
