@@ -23,7 +23,7 @@ from swarm_leader.telemetry.feed import Telemetry
 from swarm_leader.telemetry.history import History
 from swarm_leader.telemetry.incidents import ToldIncidents
 from swarm_leader.telemetry.replacement import Replace
-from swarm_leader.telemetry.replacing import Replacing
+from swarm_leader.telemetry.replacing import NodeReplacing
 from swarm_leader.telemetry.serving import Reply
 from swarm_leader.telemetry.timeline import AGAIN_S, WAITING_MAX, Timeline
 
@@ -234,7 +234,7 @@ async def test_an_incident_is_on_the_timeline_once_when_it_opens_and_once_when_i
 async def test_a_machine_that_stays_bad_is_drained_only_where_that_is_turned_on(store: Store, mode, drained):
     clock, tasks, done = ManualClock(unix_s=float(HOUR)), TaskSet(), []
     registry, telemetry = watching(store, clock)
-    replacing = Replacing(mode, telemetry, registry, clock, tasks)
+    replacing = NodeReplacing(mode, telemetry, registry, clock, tasks)
 
     async def drain(fellow_id: str) -> None:
         done.append(fellow_id)
