@@ -78,11 +78,13 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
                 request = await _readable(request, handler, context, ending.end_from_elsewhere)
                 answers = (handler.unary_stream or handler.stream_stream)(request, context)
                 if hasattr(answers, "__aiter__"):
-                    async for answer in answers:
-                        ending.is_sending = True
-                        yield answer
-                        ending.is_sending = False
-                        ending.check()
+                    # Closed here: the garbage collector would let go who knows when of what the servicer holds.
+                    async with contextlib.aclosing(answers):
+                        async for answer in answers:
+                            ending.is_sending = True
+                            yield answer
+                            ending.is_sending = False
+                            ending.check()
                 else:
                     await answers
             except Exception as error:
