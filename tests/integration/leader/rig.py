@@ -21,7 +21,9 @@ from silentswarm.leader.v1 import (
 )
 from swarm_core.clock import SystemClock
 from swarm_core.manifest import FileEntry, Manifest, manifest_to_json
-from swarm_leader.__main__ import LEADER_SERVICES, Leader, make_leader_server
+from swarm_leader.assembly.leader import Leader
+from swarm_leader.assembly.relaying import make_leader_server
+from swarm_leader.assembly.services import LEADER_SERVICES, add_services
 from swarm_leader.config import LeaderConfig
 from swarm_leader.store import open_store
 from swarm_rpc.channel import dial
@@ -117,7 +119,7 @@ async def running_leader(data_dir: Path, **changes: Any) -> AsyncIterator[Rig]:
     store = await open_store(config.store_url, clock)
     leader = Leader(config, store, clock)
     server = make_leader_server(config, leader.access.authorize)
-    leader.add_to(server)
+    add_services(leader, server)
     healthy = add_health_and_reflection(server, LEADER_SERVICES)
     port = listen(server, "127.0.0.1:0")
     await leader.start()

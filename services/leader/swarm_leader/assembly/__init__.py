@@ -1,0 +1,1 @@
+"""A leader, put together from its parts and served. Decides nothing; reads no environment."""
