@@ -10,7 +10,7 @@ from swarm_core.errors import DeadlinePassed, FellowLost, SwarmError
 
 from swarm_leader.domain.healing.judge import StageFacts
 from swarm_leader.domain.leases import FellowState
-from swarm_leader.domain.records import StageRecord
+from swarm_leader.domain.records import PlacementRecord, StageRecord
 from swarm_leader.flows.board import Placement
 from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.signals import Signals
@@ -93,6 +93,11 @@ class Examining:
             is_alive=is_alive,
             is_complained_of=is_complained_of,
         )
+
+
+def are_connected(registry: Registry, record: PlacementRecord) -> bool:
+    """Whether every fellow of a ring is there."""
+    return all(registry.is_connected(stage.fellow_id) for stage in record.stages)
 
 
 def holds(fellow: Fellow, placement_id: str, stage_index: int) -> bool:

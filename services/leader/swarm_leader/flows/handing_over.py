@@ -1,30 +1,34 @@
 """A stage goes to another fellow while its ring serves: loaded there first, handed over then. Chooses nobody."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
-from swarm_core.clock import Clock
-from swarm_core.errors import Conflict, FellowLost, SwarmError
+from swarm_core.errors import Conflict, SwarmError
 
 from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Choice, Way
-from swarm_leader.domain.incidents import IncidentKind
-from swarm_leader.domain.records import PlacementState
+from swarm_leader.domain.records import PlacementState, StageRecord
 from swarm_leader.flows.board import Board, Placement, StageLive
 from swarm_leader.flows.ending import Ending
-from swarm_leader.flows.healing_case import Case, Incidents
+from swarm_leader.flows.healing_case import Case
+from swarm_leader.flows.incidents import Incidents
 from swarm_leader.flows.registry import Registry
 from swarm_leader.flows.replacing import Replacing
 from swarm_leader.flows.tasks import TaskSet
 
-Start = Callable[[Case, Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-Heal = Callable[[Case], Awaitable[None]]
+
+@dataclass(frozen=True)
+class Handed:
+    """A stage as another fellow holds it, besides the one whose it still is."""
+
+    stage: StageRecord
+    live: StageLive
+    fellow_name: str
 
 
 class HandingOver:
-    """Moves stages. start, heal: begin a healing, and bring a ring up whose record says who holds what."""
+    """Moves stages."""
 
     def __init__(
         self,
@@ -32,38 +36,34 @@ class HandingOver:
         registry: Registry,
         replacing: Replacing,
         ending: Ending,
-        tasks: TaskSet,
-        clock: Clock,
         incidents: Incidents,
-        start: Start,
-        heal: Heal,
+        tasks: TaskSet,
     ) -> None:
         self._board = board
         self._registry = registry
         self._replacing = replacing
         self._ending = ending
-        self._tasks = tasks
-        self._clock = clock
         self._incidents = incidents
-        self._start = start
-        self._heal = heal
+        self._tasks = tasks
 
-    async def move(self, placement: Placement, stage_index: int, choice: Choice, why: str) -> None:
-        """Have another fellow load a stage of a ready ring while it serves, then hand the stage over to it.
+    @asynccontextmanager
+    async def loaded(self, placement: Placement, stage_index: int, choice: Choice) -> AsyncIterator[Handed]:
+        """Have another fellow load a stage of a ready ring while it serves. Inside, the stage may be handed over to it.
 
-        Raises what loading it raises, and Conflict when the ring changed meanwhile; then the ring is as it was.
+        Raises what loading it raises, and Conflict when the ring changed meanwhile; then the ring is as it was. Once
+        another fellow owns the stage, the one that did is told to end it.
         """
         record, fellow_id = placement.record, choice.stage.fellow_id
+        old_id = record.stages[stage_index].fellow_id
         placement.arriving[stage_index] = fellow_id
         try:
             live, stage = await self._replacing.prepare(placement, choice)
-            owner = placement.record.stages[stage_index].fellow_id
-            is_same = self._board.is_current(placement) and owner == record.stages[stage_index].fellow_id
+            is_same = self._board.is_current(placement) and placement.record.stages[stage_index].fellow_id == old_id
             if not is_same or placement.is_healing or placement.state is not PlacementState.READY:
                 raise Conflict(f"the ring of {placement.model_id} changed while a stage of it was loaded elsewhere")
-            case = Case(placement, IncidentKind.DRAIN, FellowLost(why), self._clock.monotonic_s())
-            placement.task = self._start(case, self._hand_over(case, replace(choice, stage=stage), live))
-            await asyncio.wait({placement.task})
+            yield Handed(stage, live, choice.fellow_name)
+            if placement.state.holds_memory and placement.record.stages[stage_index].fellow_id != old_id:
+                await self._ending.unload_stage(old_id, record.placement_id)
         except SwarmError:
             if choice.way is not Way.HOT and self._registry.is_connected(fellow_id):
                 self._tasks.start(
@@ -73,20 +73,17 @@ class HandingOver:
         finally:
             placement.arriving.pop(stage_index, None)
 
-    async def _hand_over(self, case: Case, choice: Choice, live: StageLive) -> None:
-        """Make a fellow that holds a stage its owner, and wire the ring."""
-        placement, index = case.placement, choice.stage.stage_index
-        old_id = placement.record.stages[index].fellow_id
-        words = f"stage {index} goes from {self._registry.name_of(old_id)} to {choice.fellow_name}"
-        moved = {index: choice.stage}
+    async def hand_over(self, case: Case, handed: Handed) -> None:
+        """Record a fellow that holds a stage as its owner; the ring is to be wired for it. Raises StaleEpoch."""
+        placement, index = case.placement, handed.stage.stage_index
+        old_name = self._registry.name_of(placement.record.stages[index].fellow_id)
+        words = f"stage {index} goes from {old_name} to {handed.fellow_name}"
+        moved = {index: handed.stage}
         await self._board.save(placement, lambda record: rules.move(record, moved, case.why.message), words)
         placement.arriving.pop(index, None)  # not before: until it owns the stage it would be told to end it
-        live.loaded_epoch = placement.record.epoch - 1  # when its LOAD was sent
-        placement.stages[index] = live
+        handed.live.loaded_epoch = placement.record.epoch - 1  # when its LOAD was sent
+        placement.stages[index] = handed.live
         case.fresh.add(index)
         case.has_moved = True
-        await self._incidents.note_lost(case, index, self._registry.name_of(old_id))
-        await self._incidents.note_replacement(case, index, choice.fellow_name, words)
-        await self._heal(case)
-        if placement.state.holds_memory and placement.record.stages[index].fellow_id != old_id:
-            await self._ending.unload_stage(old_id, placement.record.placement_id)
+        await self._incidents.note_lost(case, index, old_name)
+        await self._incidents.note_replacement(case, index, handed.fellow_name, words)

@@ -1,42 +1,61 @@
 """Loading a model by a fresh plan when its ring cannot be brought back as it was. Decides not whether."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from swarm_core.errors import FellowLost, StaleEpoch, SwarmError
+from swarm_core.errors import FellowLost, LoadFailed, StageFailed, StaleEpoch, SwarmError
 
-from swarm_leader.domain.healing.words import shorten
+from swarm_leader.domain.healing.words import join_words, shorten
 from swarm_leader.domain.planning.plan import PlanRequest
 from swarm_leader.domain.records import PlacementState
 from swarm_leader.flows.board import Board, Placement
 from swarm_leader.flows.ending import Ending
-from swarm_leader.flows.healing_case import Case, Incidents
+from swarm_leader.flows.examining import are_connected
+from swarm_leader.flows.healing_case import Case
+from swarm_leader.flows.incidents import Incidents
 from swarm_leader.flows.load import Loading
+from swarm_leader.flows.registry import Registry
 
 _SETTLED = (PlacementState.READY, PlacementState.IDLE, PlacementState.FAILED, PlacementState.UNLOADED)
+
+
+@dataclass(frozen=True)
+class Anew:
+    """A ring cannot be brought back as it is. fewest: over as few stages as fit; is_same: on the same fellows first."""
+
+    words: str
+    fewest: bool = False
+    is_same: bool = False
 
 
 class LoadingAnew:
     """Loads models again."""
 
-    def __init__(self, board: Board, loading: Loading, ending: Ending, incidents: Incidents) -> None:
+    def __init__(
+        self, board: Board, registry: Registry, loading: Loading, ending: Ending, incidents: Incidents
+    ) -> None:
         self._board = board
+        self._registry = registry
         self._loading = loading
         self._ending = ending
         self._incidents = incidents
 
-    async def requests(self, case: Case, fewest: bool) -> list[PlanRequest]:
-        """What to ask for: as many stages as there were, else as few as fit. fewest: that at once."""
-        again = await self._loading.ask_again(case.placement.record)
-        free = replace(again, num_stages=0)
-        return [free] if fewest else [again, free]
+    async def find_refusal(self, case: Case) -> str:
+        """Why its model cannot be loaded now, as far as a plan tells; "" when it can."""
+        (request,) = await self._requests(case, Anew("", fewest=True))
+        try:
+            await self._loading.plan(case.model_id, request)
+        except SwarmError as refusal:
+            return refusal.message
+        return ""
 
-    async def load(self, case: Case, why: SwarmError, requests: Sequence[PlanRequest]) -> str:
+    async def load(self, case: Case, anew: Anew) -> str:
         """End what is left of a placement, and load its model by the first request that works, up to ready.
 
         Its replies wait meanwhile. Returns "" once the model serves, as case.placement; else why it cannot, and the
         placement is FAILED. Raises StaleEpoch when somebody else ended it or loaded the model meanwhile.
         """
+        requests = await self._requests(case, anew)
+        why = _same_kind(case.why, join_words(case.fault if case.away else case.why.message, anew.words))
         placement = case.placement
         placement.is_healing = True
         if placement.state.holds_memory:
@@ -63,6 +82,17 @@ class LoadingAnew:
             refusals.append(loaded.record.reason)
         return refusals[-1] if refusals else why.message
 
+    async def _requests(self, case: Case, anew: Anew) -> list[PlanRequest]:
+        """What to ask for: as many stages as there were, else as few as fit."""
+        record = case.placement.record
+        again = await self._loading.ask_again(record)
+        free = replace(again, num_stages=0)
+        requests = [free] if anew.fewest else [again, free]
+        if anew.is_same and are_connected(self._registry, record):
+            holders = tuple(stage.fellow_id for stage in record.stages)
+            requests.insert(0, replace(requests[0], fellow_ids=holders))
+        return requests
+
     def _check_ours(self, case: Case) -> None:
         """Nobody ended it for good, or loaded the model otherwise. Raises StaleEpoch."""
         placement = case.placement
@@ -73,3 +103,9 @@ class LoadingAnew:
         """Until a load is over; it has deadlines of its own for every step."""
         while placement.state not in _SETTLED and self._board.is_current(placement):
             await self._board.wait_change(placement.model_id, self._board.version(placement.model_id))
+
+
+def _same_kind(why: SwarmError, words: str) -> SwarmError:
+    """The same fact in other words."""
+    kind = type(why) if isinstance(why, FellowLost | StageFailed) else LoadFailed
+    return kind(words, **why.facts)

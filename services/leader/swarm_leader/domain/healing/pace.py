@@ -1,12 +1,25 @@
-"""What happened too often lately: how soon a ring is wired anew, and which model only crashes. Pure: no clock."""
+"""How long is waited, and what happened too often: how soon a ring is wired anew, which model only crashes. Pure."""
 
 from collections import defaultdict, deque
+from dataclasses import dataclass
 
 LATELY_S = 20.0
 FREE = 5  # times in LATELY_S at once: each may be another fault
 WAIT_S, WAIT_MAX_S = 0.5, 5.0
 CRASHES_MAX = 12  # of one model within CRASHES_S: what dies as often as this dies of what it is asked to do
 CRASHES_S = 60.0
+
+
+@dataclass(frozen=True)
+class HealLimits:
+    """wait_s: how long somebody to hold a stage is waited for. poll_s: how often what nobody reports is looked at.
+
+    rewire_waits_s: before each try to wire a ring whose stages are all there.
+    """
+
+    wait_s: float = 8.0
+    poll_s: float = 0.5
+    rewire_waits_s: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 2.0)  # a line that is down for a moment is back by then
 
 
 class RewirePace:

@@ -46,6 +46,12 @@ def say_lost(stage: StageRecord, fellow_name: str, is_connected: bool) -> str:
     return gone if is_connected else f"{fellow_name} with stage {stage.stage_index} is away"
 
 
+def say_away(fellow_names: Sequence[str]) -> str:
+    """Whom a ring waits for."""
+    plural = "s" if len(fellow_names) > 1 else ""
+    return f"waits for fellow{plural} {' and '.join(fellow_names)}, whose connection broke"
+
+
 def tell_lost(stage: StageRecord, fellow_name: str) -> str:
     """The same of a machine that is away, for whoever reads only this."""
     layers = f"layers {stage.layer_start}-{stage.layer_stop - 1}"

@@ -1,0 +1,127 @@
+"""Has a ring serve whose stages are all held: wired at its next epoch, unless it still stands. Moves no stage."""
+
+import asyncio
+
+import structlog
+from swarm_core.clock import Clock
+from swarm_core.errors import FellowLost, NotEnoughMemory, StaleEpoch, SwarmError
+
+from swarm_leader.domain.healing.pace import HealLimits, RewirePace
+from swarm_leader.domain.incidents import IncidentKind
+from swarm_leader.domain.records import Route
+from swarm_leader.flows.board import Board
+from swarm_leader.flows.examining import are_connected
+from swarm_leader.flows.healing_case import Case, show
+from swarm_leader.flows.incidents import Incidents
+from swarm_leader.flows.load import Loading
+from swarm_leader.flows.loading_anew import Anew
+from swarm_leader.flows.lost_stages import LostStages
+from swarm_leader.flows.registry import Fellow, Registry
+from swarm_leader.flows.stage_load import StageLoading
+from swarm_leader.flows.wire import Keeping, Wiring
+
+log = structlog.get_logger()
+REWIRES_MIN = 3  # tries, however long each of them takes
+PROBE_S = 3.0  # a ring that stood while the leader was away answers at once
+
+
+class RingUp:
+    """Brings rings up."""
+
+    def __init__(
+        self,
+        board: Board,
+        registry: Registry,
+        stages: StageLoading,
+        wiring: Wiring,
+        loading: Loading,
+        lost_stages: LostStages,
+        incidents: Incidents,
+        clock: Clock,
+        limits: HealLimits,
+    ) -> None:
+        self._board = board
+        self._registry = registry
+        self._stages = stages
+        self._wiring = wiring
+        self._loading = loading
+        self._lost_stages = lost_stages
+        self._incidents = incidents
+        self._clock = clock
+        self._limits = limits
+        self._pace = RewirePace()
+
+    async def bring_up(self, case: Case) -> Anew | bool:
+        """Have a ring serve. True: it does; False: look again. Raises StaleEpoch."""
+        placement, known_faults = case.placement, case.faults
+        try:
+            await self._stages.fit_kv(placement)
+            if not await self._still_stands(case):
+                if not all(fellow.capabilities.serve_rewire for fellow in self._fellows(case)):
+                    return Anew("a fellow of the ring takes no new epoch (serve_rewire)", is_same=True)
+                await self._wire(case)
+            await self._loading.be_ready(placement)
+        except StaleEpoch:
+            raise
+        except NotEnoughMemory as failure:
+            self._refuse_tight(case, failure)
+            return False
+        except SwarmError as failure:
+            return await self._take_failure(case, failure) or False
+        case.fresh.clear()
+        # One more, at that very moment? Links that its wiring tried before it fell back were of older epochs.
+        return case.faults == known_faults and placement.broken_epoch < placement.record.epoch
+
+    async def _wire(self, case: Case) -> None:
+        """Wire the next epoch, in good time after the last one. Raises what Wiring.wire raises."""
+        paced_s = self._pace.wait_s(case.model_id, self._clock.monotonic_s())
+        await asyncio.sleep(max(paced_s, self._limits.rewire_waits_s[case.rewires]))
+        case.complaints.clear()
+        keeps_sessions = all(fellow.capabilities.serve_keep for fellow in self._fellows(case))
+        await self._incidents.note(case, "wiring", "every stage is held: the ring is wired anew")
+        keeping = Keeping(keeps_sessions, tuple(sorted(case.fresh)))
+        await self._wiring.wire(case.placement, case.placement.record.epoch + 1, keeping)
+
+    async def _still_stands(self, case: Case) -> bool:
+        """After a start of the leader: whether the ring went on by itself, as direct rings do."""
+        placement = case.placement
+        record = placement.record
+        if case.kind is not IncidentKind.RESTART or case.fresh or case.complaints:
+            return False
+        if placement.broken_epoch >= record.epoch or any(stage.route is Route.RELAY for stage in record.stages):
+            return False
+        for stage in record.stages:
+            status = self._registry.status_of(stage.fellow_id, record.placement_id)
+            if status is None or status.spec.epoch != record.epoch:
+                return False
+        try:
+            await self._wiring.probe(placement, PROBE_S)
+        except SwarmError as error:
+            log.info("the ring did not outlive the leader", model=case.model_id, why=error.message)
+            return False
+        return True
+
+    async def _take_failure(self, case: Case, failure: SwarmError) -> Anew | None:
+        """The ring did not come up. A stage that is found lost is replaced; else this is tried a few times."""
+        await self._incidents.note(case, "wiring", failure.message)
+        if isinstance(failure, FellowLost) and not are_connected(self._registry, case.placement.record):
+            await show(self._board, case, f"{case.fault}; it did not come up: {failure.message}")
+            return None
+        case.rewires += 1
+        is_young = self._clock.monotonic_s() - case.opened_at_s < self._limits.wait_s
+        if case.rewires < (len(self._limits.rewire_waits_s) if is_young else REWIRES_MIN):
+            return None
+        return Anew(f"the ring did not come up again after {case.rewires} tries: {failure.message}", fewest=True)
+
+    def _refuse_tight(self, case: Case, failure: NotEnoughMemory) -> None:
+        """A stage that was brought to a fellow leaves no room for a conversation there: it must go elsewhere."""
+        for index in sorted(case.fresh):
+            measured = case.placement.stages[index].kv_tokens_measured
+            if measured is not None and measured < case.placement.record.context_tokens:
+                self._lost_stages.refuse(case, index)
+        log.warning("no room beside a stage", model=case.model_id, why=failure.message)
+
+    def _fellows(self, case: Case) -> list[Fellow]:
+        """Those of the ring that are known."""
+        found = (self._registry.get(stage.fellow_id) for stage in case.placement.record.stages)
+        return [fellow for fellow in found if fellow is not None]
