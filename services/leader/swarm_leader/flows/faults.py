@@ -132,9 +132,18 @@ class Faults:
         self._healing.nudge()
 
     def take_leave(self, fellow: Fellow, words: str) -> None:
-        """A fellow was released or deleted by a person: it holds nothing from now on."""
+        """A fellow was released by a person: it holds nothing from now on."""
         for placement in self._board.holding(fellow.fellow_id):
             self._end(placement, PlacementState.FAILED, FellowLost(words, fellow=fellow.name), fellow.fellow_id)
+
+    def take_deleted(self, fellow: Fellow) -> None:
+        """A person has a fellow forgotten: what it held is somebody else's to hold."""
+        why = FellowLost(f"fellow {fellow.name} was deleted on request", fellow=fellow.name)
+        for placement_id in list(fellow.stages):
+            fellow.drop_stage(placement_id)
+        for placement in self._board.holding(fellow.fellow_id):
+            self._healing.report(placement, IncidentKind.LOST, why, seen_at_s=fellow.heartbeat_at_s)
+        self._healing.nudge()
 
     def take_link_end(self, fellow: Fellow) -> None:
         """A fellow's control link broke. Its lease runs on; where a neighbour lost it too, that is enough."""

@@ -95,15 +95,27 @@ class Fleet:
             fellow.drop_stage(placement_id)
 
     async def delete(self, id_or_name: str) -> None:
-        """Forget a fellow: end its stages, its link and its credential. It may join again. Raises FellowNotFound."""
-        fellow = self._registry.find(id_or_name)
-        with contextlib.suppress(SwarmError):  # gone, or silent: it ends what it holds when it registers again
-            await self.release(fellow.fellow_id)
-        async with self._registry.changing_records:
-            fellow = self._registry.find(fellow.fellow_id)  # it may have registered anew meanwhile
-            nobody = {"credential_sha256": "", "credential_confirmed": False, "joined_by": ""}
-            await self._store.save(replace(fellow.record, deleted=True, **nobody))
-            self._registry.forget(fellow.fellow_id)
+        """Forget a fellow: end its stages, its link and its credential. Others are to hold what it held.
+
+        It may join again. Raises FellowNotFound.
+        """
+        going = self._registry.find(id_or_name)
+        kept, going.record = going.record, replace(going.record, draining=True)  # nothing is brought to it any more
+        try:
+            self._faults.take_deleted(going)
+            with contextlib.suppress(SwarmError):  # gone, or silent: it ends what it holds when it registers again
+                link = self._registry.link_of(going.fellow_id)
+                await self._signals.send(link, link_pb2.Signal(stop=link_pb2.StopSignal()), self._unload_timeout_s)
+            async with self._registry.changing_records:
+                fellow = self._registry.find(going.fellow_id)  # it may have registered anew meanwhile
+                nobody = {"credential_sha256": "", "credential_confirmed": False, "joined_by": ""}
+                record = replace(fellow.record, draining=kept.draining, deleted=True, **nobody)
+                await self._store.save(record)
+                self._registry.forget(fellow.fellow_id)
+        except BaseException:
+            going.record = kept
+            raise
         self._calls.end_all(fellow.fellow_id, Unauthenticated(NO_CREDENTIAL))
         if fellow.link is not None:
             fellow.link.end(FellowLost(f"fellow {fellow.name} was deleted", fellow=fellow.name))
+        self._faults.take_deleted(fellow)

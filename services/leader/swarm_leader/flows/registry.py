@@ -20,6 +20,7 @@ from swarm_leader.flows.signals import ControlLink
 
 DEVICES_MAX = 64  # of one fellow; beyond that it is not believed
 COVERS_MAX = 64  # of one fellow; it holds fewer, and whoever claims more is not believed
+FORMER_MAX = 256  # deleted fellows whose names are remembered
 MISSES_MAX = 2  # a heartbeat may have been written just before its stage was reported loaded; two in a row were not
 
 
@@ -163,6 +164,7 @@ class Registry:
         self._clock = clock
         self._fellows: dict[str, Fellow] = {}
         self._credentials: dict[str, str] = {}  # fellow id by SHA-256 of its credential
+        self._former_names: dict[str, str] = {}  # of deleted ones, which words may still be about
 
     async def start(self, recover_s: float) -> None:
         """Know every fellow of the store again, each with one whole lease of `recover_s` to come back in."""
@@ -187,7 +189,11 @@ class Registry:
     def forget(self, fellow_id: str) -> None:
         """A fellow was deleted."""
         self._forget_credential(fellow_id)
-        self._fellows.pop(fellow_id, None)
+        former = self._fellows.pop(fellow_id, None)
+        if former is not None:
+            self._former_names[fellow_id] = former.name
+            if len(self._former_names) > FORMER_MAX:
+                del self._former_names[next(iter(self._former_names))]
         self.link_times.forget(fellow_id)
         self.leases.forget(fellow_id)
 
@@ -214,9 +220,9 @@ class Registry:
         raise FellowNotFound(f"no fellow {id_or_name!r}; known: {known}", fellow=id_or_name, known=known)
 
     def name_of(self, fellow_id: str) -> str:
-        """A fellow's name; its id when it is not known any more."""
+        """A fellow's name, or the one it had; its id when neither is known."""
         fellow = self._fellows.get(fellow_id)
-        return fellow.name if fellow else fellow_id
+        return fellow.name if fellow else self._former_names.get(fellow_id, fellow_id)
 
     def state(self, fellow: Fellow) -> FellowState:
         """Whether it is there."""
