@@ -133,7 +133,7 @@ async def test_a_failed_cover_leaves_nothing_and_says_why(tmp_path: Path):
         neither = await fellow.ask(cover=link_pb2.CoverSignal(spec=ONE.spec("p1")))
         left = list((tmp_path / "models" / "uses").glob("*.use"))
 
-    assert failed.failure.reason == reason_pb2.REASON_LOAD_FAILED and "layer 3" in failed.failure.message
+    assert failed.failure.reason == reason_pb2.REASON_STAGE_FAILED and "layer 3" in failed.failure.message
     assert neither.failure.reason == reason_pb2.REASON_BAD_REQUEST and left == []
 
 

@@ -146,9 +146,24 @@ async def test_a_stage_that_dies_in_its_load_fails_the_load_with_its_last_words(
         fellow = await leader.connection()
         result = await fellow.ask(load=link_pb2.LoadSignal(spec=ONE.spec("p1")))
 
-    assert result.failure.reason == reason_pb2.REASON_LOAD_FAILED
+    assert result.failure.reason == reason_pb2.REASON_STAGE_FAILED  # what a fellow with more memory may not meet
     assert "SIGKILL" in result.failure.message and "layer 3" in result.failure.message
     assert not fellow.events
+
+
+async def test_a_stage_that_freezes_in_its_load_fails_the_load_long_before_its_time(tmp_path: Path):
+    leader = ScriptedLeader(ONE)
+    await leader.start()
+    async with running_fellow(leader.address, tmp_path, habits="hangs-in-load"):
+        fellow = await leader.connection()
+        loading = fellow.send(load=link_pb2.LoadSignal(spec=ONE.spec("p1")))
+        await eventually(lambda: any(p.step == "build" for p in fellow.progress), "the stage builds")
+        os.kill(stage_pids()[0], signal.SIGSTOP)
+        result = await fellow.result(loading)
+        await eventually(lambda: stage_pids() == [], "its process was killed")
+
+    assert result.failure.reason == reason_pb2.REASON_STAGE_FAILED
+    assert "used no processor time for 5 s" in result.failure.message
 
 
 async def test_a_stage_that_cannot_start_says_why(tmp_path: Path):

@@ -8,11 +8,13 @@ import structlog
 from silentswarm.core.v1 import stage_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.stage.v1 import stage_pb2 as rpc_pb2
-from swarm_core.errors import BadRequest, CapabilityMissing, LoadFailed, Reason, SwarmError
+from swarm_core.errors import BadRequest, CapabilityMissing, LoadFailed, Reason, StageFailed, SwarmError
 from swarm_core.listen import join_host_port
+from swarm_rpc.race import run_until_first
 
 from swarm_fellow.domain.capabilities import ADAPTERS_MAX
 from swarm_fellow.domain.device_runs import DeviceRun, place_layers
+from swarm_fellow.flows.load_watch import watch_load
 from swarm_fellow.flows.stages import HeldStage, StageState
 from swarm_fellow.host.weights.fetch import FetchedModel, FetchedSlice, ModelRef, SliceFetcher
 from swarm_fellow.rpc.convert import describe_stage
@@ -150,11 +152,17 @@ class StageBuilder:
             tls_dir=tls_dir,
             tape_bytes_max=self._settings.tape_bytes_max,
         )
-        async for event in stage.client().load(request):
-            if event.WhichOneof("event") == "loaded":
-                return event.loaded
-            progress(event.progress.step, event.progress.done, event.progress.total)
-        raise AssertionError("StageClient.load ends with `loaded` or raises")
+        loaded: list[rpc_pb2.Loaded] = []
+
+        async def load() -> None:
+            async for event in stage.client().load(request):
+                if event.WhichOneof("event") == "loaded":
+                    loaded.append(event.loaded)
+                else:
+                    progress(event.progress.step, event.progress.done, event.progress.total)
+
+        await run_until_first(load(), watch_load(stage))
+        return loaded[0]  # StageClient.load ends with it, or raises
 
     def _placed(self, signal: BuildSignal) -> list[DeviceRun]:
         """Which layers go where, by this machine's names; empty leaves it to us. Raises BadRequest."""
@@ -163,7 +171,10 @@ class StageBuilder:
         return place_layers(asked, self._settings.device_names(), spec.layer_start, spec.layer_stop)
 
     async def explain(self, stage: HeldStage, error: Exception) -> Exception:
-        """What to tell about a failed build: its own reason, or how its process ended."""
+        """What to tell about a failed build: its own reason, or, as StageFailed, how its process ended or fell silent.
+
+        LoadFailed would say that it fails here whenever it is tried; a process that is lost says no such thing.
+        """
         if stage.state is StageState.ENDING and isinstance(error, SwarmError):
             return LoadFailed(f"{describe_stage(stage.spec)} {stage.end_reason} before it was loaded")
         if not isinstance(error, SwarmError) or error.why is not Reason.UNAVAILABLE or stage.process is None:
@@ -172,7 +183,7 @@ class StageBuilder:
             how = await asyncio.wait_for(stage.process.wait(), 2.0)
         except TimeoutError:
             how = f"stopped answering: {error.message}"
-        return LoadFailed(
+        return StageFailed(
             f"the process of {describe_stage(stage.spec)} {how}",
             stage=stage.spec.stage_index,
             model=stage.spec.model_id,

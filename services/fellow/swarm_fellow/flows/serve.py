@@ -46,7 +46,10 @@ OLDER_ENDS_S = 2.0  # how long a new attempt at a reply waits for the older one 
 
 @dataclass(eq=False)
 class _Reply:
-    """One reply. stream: where its events go; None while it goes on alone. keep_s: how long it may."""
+    """One reply. stream: where its events go; None while it goes on alone. keep_s: how long it may.
+
+    kept_until_s: on the loop's clock; None while it is followed. is_told: a hello named it since nobody follows it.
+    """
 
     request: serve_pb2.ReplyRequest
     stage: HeldStage
@@ -56,6 +59,8 @@ class _Reply:
     task: asyncio.Task[None] | None = None
     is_ended: bool = False
     giving_up: asyncio.TimerHandle | None = None
+    kept_until_s: float | None = None
+    is_told: bool = False
     catching_up: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -130,9 +135,14 @@ class ReplyServer:
         await asyncio.gather(*(reply.task for reply in replies if reply.task), return_exceptions=True)
 
     def _kept(self) -> Iterator[serve_pb2.KeptReply]:
-        """What goes on since the last stream broke; from now on it is kept for its whole time again."""
+        """What goes on since the last stream broke. Its time begins anew with the first hello that names it.
+
+        With that one only: a link that breaks again and again keeps what nobody resumes for twice its time at most.
+        """
         for reply in self._replies.values():
-            self._give_up_in(reply, reply.keep_s)
+            if not reply.is_told:
+                reply.is_told, reply.kept_until_s = True, None
+            self._keep(reply)
             yield reply.told()
 
     async def _serve(self, stream: ServeStream) -> None:
@@ -147,7 +157,7 @@ class ReplyServer:
                 for task in reply.catching_up:
                     task.cancel()
                 if reply.keep_s > 0:
-                    self._give_up_in(reply, reply.keep_s)
+                    self._keep(reply)
                 else:
                     ended.append(reply.task)
                     self._forget(reply)
@@ -212,6 +222,7 @@ class ReplyServer:
             await stream.send(reply.request_id, failed_event(lost, sequence + 1))
         elif not stream.is_over:
             reply.stream = stream  # nothing came since `after` was asked: no event is missed or sent twice
+            reply.is_told, reply.kept_until_s = False, None
             if reply.is_ended:
                 self._give_up_in(reply, ENDED_KEPT_S)
 
@@ -224,6 +235,13 @@ class ReplyServer:
         reply.tail.clear()
         if reply.task is not None:
             reply.task.cancel()
+
+    def _keep(self, reply: _Reply) -> None:
+        """Nobody follows it: it goes on for what is left of its time."""
+        now_s = asyncio.get_running_loop().time()
+        if reply.kept_until_s is None:
+            reply.kept_until_s = now_s + reply.keep_s
+        self._give_up_in(reply, max(0.0, reply.kept_until_s - now_s))
 
     def _give_up_in(self, reply: _Reply, after_s: float | None) -> None:
         """Forget it then, and not before; None: nothing is planned."""

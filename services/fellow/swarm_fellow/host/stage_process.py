@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import structlog
 from swarm_core.errors import DiskFull, StageFailed, SwarmError
 
@@ -80,6 +81,14 @@ class StageProcess:
     def has_ended(self) -> bool:
         """Whether the process is over."""
         return self._child.returncode is not None
+
+    def cpu_s(self) -> float | None:
+        """Processor time it has used in all, in seconds; None when it is gone."""
+        try:
+            used = psutil.Process(self.pid).cpu_times()
+        except psutil.Error:
+            return None
+        return used.user + used.system
 
     async def wait(self) -> str:
         """Wait for the end; returns how it ended, in words with the last lines it wrote."""
