@@ -1,24 +1,19 @@
 """The events of one reply, over as many calls as it takes: a leader that is restarted costs a pause. Shows nothing."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from typing import Any
 
-from google.protobuf.message import Message
 from silentswarm.leader.v1 import inference_pb2
 from swarm_core.errors import Reason, SwarmError
-from swarm_rpc.reply_course import ReplyCourse
+from swarm_rpc.lasting_reply import Ask, lasting_events
 
 from swarm_cli.failures import LeaderUnreachable
 from swarm_cli.leader import Leader
 
-REDIAL_S = 0.25  # between calls to a leader that is away; the channel connects when it can
 RESUME_S = 60.0  # a reply waits so long for a leader that was lost in it, as at the gateway
 AWAY = "the leader went away; the reply goes on when it is back"
 
 
-async def reply_events(
+def reply_events(
     leader: Leader, order: inference_pb2.GenerateRequest, tell: Callable[[str], None]
 ) -> AsyncGenerator[inference_pb2.GenerateEvent, None]:
     """Every event up to Done, none twice and none left out. Ends within the configured deadline.
@@ -26,51 +21,30 @@ async def reply_events(
     order: names its request. tell: is handed words when the leader was lost. Raises SwarmError; at once when the
     leader never answered.
     """
-    loop, course = asyncio.get_running_loop(), ReplyCourse(order)
-    deadline_s = loop.time() + leader.config.reply_timeout_s
-    broke: SwarmError | None = None  # since the last event of the reply
-    is_heard, until_s = False, 0.0
-    method: Callable[..., Any] = leader.inference.Generate
-    request: Message = order
-    while True:
-        left_s = max(0.01, deadline_s - loop.time())
-        try:
-            async with aclosing(leader.follow(method, request, left_s)) as answers:
-                async for answer in answers:
-                    is_heard = True
-                    number = answer.event.sequence
-                    if number and number <= course.sequence:
-                        continue  # an older call had it
-                    if number:
-                        course.take(answer.event)
-                        broke = None
-                    yield answer
-                    if answer.event.HasField("done"):
-                        return
-            raise SwarmError("the reply ended without its last event; see the leader's log")
-        except SwarmError as error:
-            is_lost = is_heard and _is_lost(error)
-            if broke is None:
-                if not is_lost:
-                    raise
-                broke, until_s = error, loop.time() + RESUME_S
-                tell(AWAY)
-            is_gone = error.why is Reason.REPLY_NOT_FOUND
-            if not (is_lost or is_gone or error.why is Reason.CONFLICT):  # an older call of it may still be known
-                raise
-            if loop.time() >= min(until_s, deadline_s):
-                raise broke from None
-        method, request = _next_call(leader, course, is_gone)
-        await asyncio.sleep(0 if is_gone else REDIAL_S)
+    return lasting_events(_Calls(leader, tell), order, leader.config.reply_timeout_s, RESUME_S)
 
 
-def _next_call(leader: Leader, course: ReplyCourse, is_gone: bool) -> tuple[Callable[..., Any], Message]:
-    """How the rest is asked for. is_gone: no fellow keeps it, so it is made anew from its tokens."""
-    if is_gone or not course.has_begun:
-        return leader.inference.Generate, course.order()
-    return leader.inference.Resume, course.rest()
+class _Calls:
+    """Implements ReplyCaller for a person who waits."""
 
+    def __init__(self, leader: Leader, tell: Callable[[str], None]) -> None:
+        self._leader = leader
+        self._tell = tell
 
-def _is_lost(error: SwarmError) -> bool:
-    """Whether a call lost its leader, rather than heard why it failed; one that stops says UNAVAILABLE itself."""
-    return isinstance(error, LeaderUnreachable) or error.why is Reason.UNAVAILABLE
+    def events(self, ask: Ask, timeout_s: float) -> AsyncGenerator[inference_pb2.GenerateEvent, None]:
+        inference = self._leader.inference
+        is_whole = isinstance(ask, inference_pb2.GenerateRequest)
+        return self._leader.follow(inference.Generate if is_whole else inference.Resume, ask, timeout_s)
+
+    def is_lost(self, error: SwarmError, is_heard: bool) -> bool:
+        """A leader that stops says UNAVAILABLE itself."""
+        return is_heard and (isinstance(error, LeaderUnreachable) or error.why is Reason.UNAVAILABLE)
+
+    def is_too_old(self, error: SwarmError) -> bool:
+        return False  # its own words tell what is wrong
+
+    def tell_lost(self, sequence: int) -> None:
+        self._tell(AWAY)
+
+    def cut_short(self) -> SwarmError:
+        return SwarmError("the reply ended without its last event; see the leader's log")

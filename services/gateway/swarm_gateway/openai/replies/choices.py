@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 
 from silentswarm.leader.v1 import inference_pb2
 
 from swarm_gateway.leader import Leader
 from swarm_gateway.openai.replies.asked import Event
-from swarm_gateway.openai.replies.lasting import LastingEvents
+from swarm_gateway.openai.replies.lasting import generation_events
 
 
 async def choice_events(
@@ -21,16 +21,14 @@ async def choice_events(
     """
     async with AsyncExitStack() as stack:
         streams = [
-            await stack.enter_async_context(LastingEvents(leader, order, timeout_s, resume_s)) for order in orders
+            await stack.enter_async_context(aclosing(generation_events(leader, order, timeout_s, resume_s)))
+            for order in orders
         ]
         if len(streams) == 1:
-            event = await streams[0].next()
-            while True:
+            async for event in streams[0]:
                 yield 0, event
-                if event.HasField("done"):
-                    return
-                event = await streams[0].next()
-        reads = {asyncio.ensure_future(stream.next()): at for at, stream in enumerate(streams)}
+            return
+        reads = {_read(stream): at for at, stream in enumerate(streams)}
         try:
             while reads:
                 came, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
@@ -38,8 +36,17 @@ async def choice_events(
                     at, event = reads.pop(read), await read
                     yield at, event
                     if not event.HasField("done"):
-                        reads[asyncio.ensure_future(streams[at].next())] = at
+                        reads[_read(streams[at])] = at
         finally:
             for read in reads:
                 read.cancel()
             await asyncio.gather(*reads, return_exceptions=True)
+
+
+def _read(events: AsyncGenerator[Event, None]) -> "asyncio.Task[Event]":
+    """The next event, which is there until Done."""
+
+    async def read() -> Event:
+        return await anext(events)
+
+    return asyncio.create_task(read())
