@@ -67,3 +67,18 @@ def test_a_json_route_that_changes_something_is_never_a_get():
             wrong.append(name)
 
     assert wrong == []
+
+
+def test_replies_reach_http_by_the_openai_endpoints_alone():
+    """Those outlive their leader (swarm_rpc/lasting_reply.py); a JSON route would hand each break of its call on."""
+    replies = {"GenerateEvent", "GenerationEvent"}
+    routed = [
+        name
+        for name, method in RPCS.items()
+        if method.output_type.name in replies and method.GetOptions().HasExtension(annotations_pb2.http)
+    ]
+
+    assert {name for name, method in RPCS.items() if method.output_type.name in replies} >= {
+        "/silentswarm.leader.v1.Inference/Generate"
+    }
+    assert routed == []

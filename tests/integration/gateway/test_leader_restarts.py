@@ -290,3 +290,48 @@ async def test_one_that_only_waited_is_asked_for_as_it_was(start_gateway, mortal
     first, second = mortal.scripted.asked
     assert (status, text_of(stream)) == (200, TEXT)
     assert first == second
+
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+EVERY_REPLY = {
+    "/v1/chat/completions": CHAT,
+    "/api/v1/chat/completions": CHAT,
+    "/v1/completions": {"prompt": "hi"},
+    "/v1/responses": {"input": "hi"},
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", EVERY_REPLY)
+async def test_every_endpoint_that_makes_a_reply_tells_it_whole_over_a_restart(
+    start_gateway, mortal, path: str, streamed: bool
+):
+    gateway = await start_gateway(mortal.address)
+    body = {"model": "tiny", "stream": streamed, **EVERY_REPLY[path]}
+
+    async def ask() -> tuple[int, str]:
+        async with gateway.client.post(gateway.url + path, json=body) as response:
+            return response.status, await response.text()
+
+    restarting = asyncio.create_task(mortal.restart_when())
+    status, disturbed = await ask()
+    await restarting
+    _, undisturbed = await ask()
+
+    assert (status, len(mortal.scripted.asked), len(mortal.scripted.resumed) > 0) == (200, 3, True)
+    assert [texts_of(disturbed), '"error":{' in disturbed] == [texts_of(undisturbed), False]
+    assert TEXT in "".join(texts_of(disturbed))
+
+
+def texts_of(answer: str) -> list[str]:
+    """Every string of text in an answer, in order: of its document, or of those of its stream."""
+    lines = [line.removeprefix("data: ") for line in answer.splitlines() if line.startswith("data: {")] or [answer]
+
+    def walk(value: Any, key: str) -> list[str]:
+        if isinstance(value, dict):
+            return [text for name, each in value.items() for text in walk(each, name)]
+        if isinstance(value, list):
+            return [text for each in value for text in walk(each, key)]
+        return [value] if isinstance(value, str) and key in ("content", "text", "delta") else []
+
+    return [text for line in lines for text in walk(json.loads(line), "")]
