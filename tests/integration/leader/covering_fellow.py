@@ -15,7 +15,7 @@ Key = tuple[str, int]
 class CoveringFellow(ScriptedFellow):
     """covers: what it holds. cover_failure: why it holds none. may_cover: cleared, making one takes as long."""
 
-    def __init__(self, name: str, free_bytes: int = 4 * 10**9, **declared: Any) -> None:
+    def __init__(self, name: str, free_bytes: int = 4 * 10**9, pool: str = "", **declared: Any) -> None:
         able = {
             "cover": capabilities_pb2.Cover(),
             "check": capabilities_pb2.Check(),
@@ -27,6 +27,7 @@ class CoveringFellow(ScriptedFellow):
         self.may_cover = asyncio.Event()
         self.may_cover.set()
         self.cover_bytes = 10**6
+        self.pool = pool
         self._called_off: set[Key] = set()
 
     def kinds_of(self) -> dict[int, int]:
@@ -36,6 +37,7 @@ class CoveringFellow(ScriptedFellow):
     def _register(self) -> fellow_link_pb2.Register:
         register = super()._register()
         register.covers.extend(self.covers.values())
+        register.pool = self.pool
         return register
 
     def beat(self) -> None:

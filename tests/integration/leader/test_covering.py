@@ -63,6 +63,19 @@ async def test_covers_can_be_off_and_fellows_that_declare_none_are_not_asked(tmp
     assert not changed and "cover" not in shed.kinds() and "cover" not in plain.kinds()
 
 
+async def test_a_machine_of_another_pool_holds_no_cover_though_it_is_the_roomiest(tmp_path):
+    foreign = CoveringFellow("garage", 40 * GB, pool="friends")
+    async with (
+        running_leader(tmp_path, **RESERVE) as rig,
+        joined(rig.address, *ring_and_spare(), foreign) as (_, _, shed, _),
+    ):
+        await load_on_two(rig)
+        await until(lambda: shed.kinds_of() == {0: HOT, 1: HOT}, "both are held in the ring's pool")
+        changed = await rig.leader.covering.look_once()
+
+    assert not changed and "cover" not in foreign.kinds()
+
+
 async def test_a_fellow_gets_the_files_of_a_cover_while_it_makes_one_and_not_before(tmp_path):
     attic, kitchen, shed = ring_and_spare()
     shed.may_cover.clear()

@@ -12,8 +12,10 @@ KEYS = [(placement, index) for placement in "ab" for index in range(3)]
 MODES = st.sampled_from([CoverMode.AUTO, CoverMode.HOT, CoverMode.WARM])
 keys = st.frozensets(st.sampled_from(KEYS))
 sizes = st.integers(1, 40)
+POOLS = ["attic", "cellar"]
+pools = st.frozensets(st.sampled_from(POOLS), min_size=1)
 stages = st.lists(
-    st.builds(StageToCover, st.sampled_from(KEYS), st.floats(0, 1), sizes, sizes),
+    st.builds(StageToCover, st.sampled_from(KEYS), st.floats(0, 1), sizes, sizes, pools),
     unique_by=lambda stage: stage.key,
 )
 
@@ -25,7 +27,8 @@ def fleets(draw: st.DrawFn) -> list[Standby]:
     for name in draw(st.lists(st.sampled_from("wxyz"), unique=True)):
         covers = {key: draw(st.booleans()) for key in draw(keys)}
         free, disk = draw(st.none() | st.integers(0, 100)), draw(st.none() | st.integers(0, 100))
-        fleet.append(Standby(name, free, disk, draw(keys), draw(keys), covers, draw(st.integers(0, 2))))
+        held, pool = draw(st.integers(0, 2)), draw(st.sampled_from(POOLS))
+        fleet.append(Standby(name, free, disk, draw(keys), draw(keys), covers, held, pool))
     return fleet
 
 
@@ -57,6 +60,24 @@ def test_every_cover_is_on_a_fellow_that_can_hold_it_within_its_memory(asked, fl
 
 
 @given(stages, fleets(), MODES)
+def test_no_cover_leaves_the_pools_of_its_ring(asked, fleet, mode):
+    """Whatever stands there already, and however risky the stage."""
+    plan = plan_covers(asked, fleet, mode)
+    pools_of = {stage.key: stage.pools for stage in asked}
+    pool_of = {one.fellow_id: one.pool for one in fleet}
+
+    assert all(pool_of[name] in pools_of[key] for key, (name, _) in plan.holders.items())
+
+
+@given(stages, fleets(), MODES)
+def test_machines_of_other_pools_change_nothing_in_a_plan(asked, fleet, mode):
+    inside = [replace(stage, pools=frozenset({"attic"})) for stage in asked]
+    of_the_pool = [one for one in fleet if one.pool == "attic"]
+
+    assert plan_covers(inside, fleet, mode) == plan_covers(inside, of_the_pool, mode)
+
+
+@given(stages, fleets(), MODES)
 def test_a_plan_that_was_carried_out_is_planned_again(asked, fleet, mode):
     plan = plan_covers(asked, fleet, mode)
 
@@ -80,7 +101,7 @@ def test_no_stage_is_hot_in_the_place_of_a_clearly_riskier_one(asked, fleet):
         left = (one.free_bytes or 0) - sum(stage.hot_bytes for stage in here)
         for held in here:
             for other in asked:
-                fits = other.key in one.hot and other.hot_bytes <= left + held.hot_bytes
+                fits = one.can_hold(other, is_hot=True) and other.hot_bytes <= left + held.hot_bytes
                 clearly_riskier = other.risk > held.risk + STICKY_RISK
                 assert other.key in hot or not fits or not clearly_riskier
 

@@ -148,7 +148,12 @@ class Covering:
         fellow = self._registry.get(one.stage.fellow_id)
         health = self._health_of(fellow) if fellow is not None else FellowHealth()
         risk = risk_of(health, len(self._board.holding(one.stage.fellow_id)))
-        return StageToCover(one.key, risk, needed_bytes(one.stage), one.stage.weight_bytes)
+        return StageToCover(one.key, risk, needed_bytes(one.stage), one.stage.weight_bytes, self._pools_of(one.record))
+
+    def _pools_of(self, record: PlacementRecord) -> frozenset[str]:
+        """Of the machines that a ring is on; a placement itself has none."""
+        fellows = (self._registry.get(stage.fellow_id) for stage in record.stages)
+        return frozenset(fellow.record.pool for fellow in fellows if fellow is not None)
 
     def _standbys(self, stages: Mapping[StageKey, _Stage]) -> list[Standby]:
         """Every fellow that may hold covers, with which."""
@@ -185,6 +190,7 @@ class Covering:
             warm=possible(with_any_room, is_hot=False),
             covers={key: cover.is_hot for key, cover in fellow.covers.items()},
             stages_held=len(placements),
+            pool=fellow.record.pool,
         )
 
     def _facts(self, fellow: Fellow, placements: list[Placement]) -> FellowFacts:

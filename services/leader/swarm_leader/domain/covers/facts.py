@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from swarm_leader.domain.records import MAIN_POOL
+
 StageKey = tuple[str, int]  # placement and stage
 
 
@@ -21,12 +23,14 @@ class StageToCover:
     """One stage of a ready placement.
 
     risk: that its fellow is lost, 0 to 1. hot_bytes: all that it would take in memory. warm_bytes: of its files.
+    pools: those its ring lies in; no machine of another pool holds anything of it.
     """
 
     key: StageKey
     risk: float
     hot_bytes: int
     warm_bytes: int
+    pools: frozenset[str] = frozenset({MAIN_POOL})
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Standby:
     warm: frozenset[StageKey] = frozenset()
     covers: Mapping[StageKey, bool] = field(default_factory=dict)
     stages_held: int = 0
+    pool: str = MAIN_POOL
+
+    def can_hold(self, stage: StageToCover, is_hot: bool) -> bool:
+        """Whether it may hold this stage, and is able to, room aside."""
+        return self.pool in stage.pools and stage.key in (self.hot if is_hot else self.warm)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ STICKY_RISK = 0.25
 
 
 def plan_covers(stages: Iterable[StageToCover], standbys: Sequence[Standby], mode: CoverMode) -> CoverPlan:
-    """At most one cover a stage, each on a fellow that can hold it, no fellow beyond its free memory.
+    """At most one cover a stage, each on a fellow of its ring's pools that can hold it, none beyond its free memory.
 
     Planned anew from all facts each time, so that it needs no history; a cover that stands is preferred where it is.
     Planning again with the plan carried out gives the same plan. The same facts give it in whatever order they come.
@@ -32,7 +32,7 @@ def plan_covers(stages: Iterable[StageToCover], standbys: Sequence[Standby], mod
 
 
 def _urgency(stage: StageToCover, standbys: Sequence[Standby]) -> float:
-    is_hot = any(one.covers.get(stage.key) and stage.key in one.hot for one in standbys)
+    is_hot = any(one.covers.get(stage.key) and one.can_hold(stage, is_hot=True) for one in standbys)
     return stage.risk + (STICKY_RISK if is_hot else 0.0)
 
 
@@ -47,7 +47,8 @@ class _Budget:
 
     def place_hot(self, stage: StageToCover) -> str:
         """Whoever holds it already, else the idlest and then the roomiest that has room; "" when nobody has."""
-        able = [one for one in self._standbys if stage.key in one.hot and self._has_memory(one, stage.hot_bytes)]
+        hot = [one for one in self._standbys if one.can_hold(stage, is_hot=True)]
+        able = [one for one in hot if self._has_memory(one, stage.hot_bytes)]
         # Warm there before fetching nothing again elsewhere; a fellow without a stage of its own before one with.
         best = min(
             able,
@@ -68,7 +69,7 @@ class _Budget:
 
     def place_warm(self, stage: StageToCover) -> str:
         """Whoever has it already, else the one with the fewest covers whose disk has room; "" when nobody has."""
-        able = [one for one in self._standbys if stage.key in one.warm and self._has_disk(one, stage)]
+        able = [one for one in self._standbys if one.can_hold(stage, is_hot=False) and self._has_disk(one, stage)]
         best = min(
             able,
             key=lambda one: (stage.key not in one.covers, self._placed[one.fellow_id], one.fellow_id),
