@@ -8,6 +8,7 @@ from silentswarm.core.v1 import capabilities_pb2
 from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.leader.v1 import fleet_pb2, resilience_pb2, resilience_pb2_grpc, serving_pb2
 from swarm_core.errors import Reason
+from swarm_leader.flows.doors import check_fetch
 from swarm_leader.flows.registry import HeldCover
 
 from tests.integration.leader.rig import MODEL, refusal_of, running_leader, text_of, until
@@ -280,6 +281,7 @@ async def test_a_drained_fellow_hands_its_stage_over_while_the_ring_serves(tmp_p
 
         answer = await rig.fleet.DrainFellow(fleet_pb2.DrainFellowRequest(fellow_id="kitchen"))
         await until(lambda: shed.kinds() == ["load"], "the other one loads it")
+        check_fetch(rig.leader.board, shed.registered.fellow_id, MODEL)  # the weights, though it is no holder yet
         while_loading = await rig.get()
         served = text_of([event async for event in rig.generate()])
         shed.may_load.set()

@@ -43,7 +43,8 @@ class Placement:
     is_waking: loaded because of a request for an idle model. broken_epoch: newest epoch a stage called broken.
     is_healing: something brings it back, under this placement or the model's next one; requests and replies wait,
     whatever the state says meanwhile. is_unwritten: its record is newer than the ledger's. arriving: fellows that load
-    a stage they do not own yet. forecast: what its plan predicted; nothing after the leader restarted.
+    a stage they do not own yet. wired_in_s: how long its links took to come up, last. forecast: what its plan
+    predicted; nothing after the leader restarted.
     """
 
     record: PlacementRecord
@@ -55,6 +56,7 @@ class Placement:
     is_unwritten: bool = False
     arriving: dict[int, str] = field(default_factory=dict)
     probe_lap_ms: float | None = None
+    wired_in_s: float | None = None
     forecast: Forecast = field(default_factory=Forecast)
 
     @property
@@ -119,6 +121,10 @@ class Board:
             for one in self.all()
             if one.state.holds_memory and any(stage.fellow_id == fellow_id for stage in one.record.stages)
         ]
+
+    def arriving(self, fellow_id: str) -> list[Placement]:
+        """Placements of which this fellow loads a stage that is still another one's."""
+        return [one for one in self.all() if one.state.holds_memory and fellow_id in one.arriving.values()]
 
     def is_wanted(self, placement_id: str, fellow_id: str, stage_index: int) -> bool:
         """Whether a fellow should hold this very stage."""

@@ -52,5 +52,7 @@ def check_fetch(board: Board, fellow_id: str, model_id: str, covering: Collectio
     covering: placements it was told to hold a stage of outside of their rings.
     """
     told = [placement for one in covering if (placement := board.by_id(one)) is not None]
-    if not any(placement.reads(model_id) for placement in [*board.holding(fellow_id), *told]):
+    if not any(
+        placement.reads(model_id) for placement in [*board.holding(fellow_id), *board.arriving(fellow_id), *told]
+    ):
         raise PermissionDenied(f"this machine holds no stage of {model_id} and is to load none", model=model_id)
