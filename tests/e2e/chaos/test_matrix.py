@@ -55,11 +55,7 @@ def ground_of(case: Case) -> str:
 
 
 # What does not hold yet, with the reason. Strict: a cell that is mended has to leave this table.
-KNOWN: dict[Case, str] = {
-    Case(
-        "stop stage", "0", "load"
-    ): "with a stage frozen in its load the model did not serve within STREAM_S; the cause is not known yet",
-}
+KNOWN: dict[Case, str] = {}
 
 
 def marked(case: Case) -> object:
