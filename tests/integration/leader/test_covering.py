@@ -6,6 +6,7 @@ from silentswarm.fellow.v1 import fellow_link_pb2 as link_pb2
 from silentswarm.fellow.v1 import transfer_pb2, transfer_pb2_grpc
 from silentswarm.leader.v1 import serving_pb2
 from swarm_core.errors import Reason
+from swarm_leader.flows.replacing import COVER_LOOK_S
 from swarm_rpc.channel import dial
 
 from tests.integration.leader.covering_fellow import HOT, WARM, CoveringFellow
@@ -187,3 +188,47 @@ async def test_a_lost_stage_is_served_by_its_hot_cover_without_a_load(tmp_path):
 
     assert (after.placement_id, after.stages[1].fellow_name) == (before.placement_id, "shed")
     assert after.epoch > before.epoch and "load" not in shed.kinds()
+
+
+async def test_a_hot_cover_that_is_ready_before_its_own_fellow_has_loaded_again_is_switched_in(tmp_path):
+    """The load went on to its end, however long it took, while a stage that could serve stood beside it."""
+    attic, kitchen, shed = ring_and_spare()
+    shed.may_cover.clear()
+    async with running_leader(tmp_path, **RESERVE) as rig, joined(rig.address, attic, kitchen, shed):
+        before = await load_on_two(rig)
+        await until(lambda: "cover" in shed.kinds(), "it makes one")
+        index = next(signal.cover for signal in shed.signals if signal.WhichOneof("kind") == "cover").spec.stage_index
+        owner = (attic, kitchen)[index]
+        owner.may_load.clear()
+        owner.signals.clear()
+        owner.report(link_pb2.STAGE_EVENT_KIND_CRASHED, "SIGKILL")
+        await until(lambda: "load" in owner.kinds(), "its own fellow loads it again")
+        shed.may_cover.set()
+        await until(lambda: bool(shed.held), "the cover is switched in")
+        after = await rig.until_state("READY")
+        await until(lambda: "unload" in owner.kinds(), "the load is called off")
+        owner.may_load.set()
+
+    assert after.placement_id == before.placement_id
+    assert after.stages[index].fellow_name == "shed" and "load" not in shed.kinds()
+
+
+async def test_a_hot_cover_of_another_stage_ends_no_load(tmp_path):
+    attic, kitchen, shed = ring_and_spare()
+    shed.may_cover.clear()
+    async with running_leader(tmp_path, **RESERVE) as rig, joined(rig.address, attic, kitchen, shed):
+        await load_on_two(rig)
+        await until(lambda: "cover" in shed.kinds(), "it makes one")
+        index = next(signal.cover for signal in shed.signals if signal.WhichOneof("kind") == "cover").spec.stage_index
+        owner = (kitchen, attic)[index]
+        owner.may_load.clear()
+        owner.signals.clear()
+        owner.report(link_pb2.STAGE_EVENT_KIND_CRASHED, "SIGKILL")
+        await until(lambda: "load" in owner.kinds(), "its own fellow loads it again")
+        shed.may_cover.set()
+        await until(lambda: bool(rig.leader.registry.find("shed").covers), "the cover is known")
+        await asyncio.sleep(3 * COVER_LOOK_S)
+        owner.may_load.set()
+        after = await rig.until_state("READY")
+
+    assert after.stages[1 - index].fellow_name == owner.name and "unload" not in owner.kinds()

@@ -1,5 +1,6 @@
 """Who is to hold a lost stage, among the fellows as they are now, and bringing it there. Judges no ring."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 
 import structlog
@@ -20,6 +21,7 @@ from swarm_leader.flows.wire import Wiring
 from swarm_leader.flows.wishes import resolve_model
 
 log = structlog.get_logger()
+COVER_LOOK_S = 0.1  # between two looks whether a load has become needless
 
 
 class Replacing:
@@ -42,6 +44,7 @@ class Replacing:
         self._wiring = wiring
         self._ending = ending
         self._config = config
+        self._ends: set[asyncio.Task[None]] = set()  # of loads that were given up
 
     def choose(
         self,
@@ -62,7 +65,11 @@ class Replacing:
         return choose(record, lost, candidates, self.refit_of(record), {*refused, *self._leftovers(record)})
 
     async def bring(self, placement: Placement, choice: Choice) -> None:
-        """Have a fellow hold its new stage, as the record says already. Raises LoadFailed, FellowLost, StaleEpoch."""
+        """Have a fellow hold its new stage, as the record says already. Raises LoadFailed, FellowLost, StaleEpoch.
+
+        A load is given up once a hot cover of its stage becomes ready elsewhere, and then nothing is held: whoever
+        looks again finds the cover.
+        """
         placement_id, index = placement.record.placement_id, choice.stage.stage_index
         fellow = self._registry.get(choice.stage.fellow_id)
         if choice.way is Way.HOT:
@@ -71,7 +78,10 @@ class Replacing:
         placement.stages[index] = StageLive()
         if fellow is not None and placement_id in fellow.stages:
             await self._ending.unload_stage(fellow.fellow_id, placement_id)  # of a process that does not answer
-        await self._stages.load(placement, placement.record.stages[index])
+        stage = placement.record.stages[index]
+        loaded = await self._load_unless_covered(placement, stage)
+        if loaded is not None:
+            await self._stages.keep(placement, stage, loaded)
 
     async def prepare(self, placement: Placement, choice: Choice) -> tuple[StageLive, StageRecord]:
         """Have a fellow hold a stage that is still another one's. Returns it as it is held. Raises as bring does."""
@@ -82,6 +92,40 @@ class Replacing:
         record = rules.move(placement.record, {choice.stage.stage_index: choice.stage}, "")
         held = rules.set_loaded(record, choice.stage.stage_index, loaded, choice.fellow_name)
         return live, held.stages[choice.stage.stage_index]
+
+    async def _load_unless_covered(self, placement: Placement, stage: StageRecord) -> rules.LoadedStage | None:
+        """None: it was given up for a cover. One that stood before is none to wait for: it was not chosen."""
+        record, index = placement.record, stage.stage_index
+        known = self._hot_holders(record, index)
+        sending = asyncio.create_task(self._stages.send(placement, stage, placement.stages[index]))
+        try:
+            while True:
+                await asyncio.wait({sending}, timeout=COVER_LOOK_S)
+                if sending.done():
+                    return sending.result()
+                if self._hot_holders(record, index) - known:
+                    break
+        finally:
+            sending.cancel()
+        log.info("a load is given up: a hot cover is ready before it", model=record.model_id, stage=index)
+        # Beside us: ending a process that is busy loading may take longer than the cover takes to serve.
+        ending = asyncio.create_task(self._ending.unload_stage(stage.fellow_id, record.placement_id))
+        self._ends.add(ending)
+        ending.add_done_callback(self._ends.discard)
+        return None
+
+    def _hot_holders(self, record: PlacementRecord, stage_index: int) -> set[str]:
+        """Fellows that hold this stage as a hot cover, and may have it."""
+        key = (record.placement_id, stage_index)
+        return {
+            fellow.fellow_id
+            for fellow in self._registry.all()
+            if (cover := fellow.covers.get(key)) is not None
+            and cover.is_hot
+            and not fellow.record.draining
+            and self._registry.is_connected(fellow.fellow_id)
+            and self.can_prove_itself(record, fellow.fellow_id)
+        }
 
     def _live_of_cover(self, placement: Placement, choice: Choice) -> StageLive:
         """What is known of a stage that is held as a hot cover."""

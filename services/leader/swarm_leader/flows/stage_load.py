@@ -35,7 +35,10 @@ class StageLoading:
 
         Raises LoadFailed naming both, FellowLost, StaleEpoch.
         """
-        loaded = await self.send(placement, stage, placement.stages[stage.stage_index])
+        await self.keep(placement, stage, await self.send(placement, stage, placement.stages[stage.stage_index]))
+
+    async def keep(self, placement: Placement, stage: StageRecord, loaded: rules.LoadedStage) -> None:
+        """Record that the fellow of a stage loaded it. Raises StaleEpoch."""
         name = self._registry.name_of(stage.fellow_id)
         await self._board.save(
             placement,
