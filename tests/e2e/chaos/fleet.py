@@ -3,7 +3,7 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -47,19 +47,30 @@ def get(fleet: Fleet, path: str) -> dict:
         return {}
 
 
-def status(fleet: Fleet) -> dict:
-    """Of the model; {} while nobody says."""
-    return get(fleet, f"/api/v1/models/{MODEL}/status")
+def status(fleet: Fleet, model: str = MODEL) -> dict:
+    """Of a model; {} while nobody says."""
+    return get(fleet, f"/api/v1/models/{model}/status")
 
 
-def is_ready(fleet: Fleet) -> bool:
-    """Whether the model serves."""
-    return status(fleet).get("state") == "PLACEMENT_STATE_READY"
+def is_ready(fleet: Fleet, model: str = MODEL) -> bool:
+    """Whether a model serves."""
+    return status(fleet, model).get("state") == "PLACEMENT_STATE_READY"
 
 
-def holder(fleet: Fleet, stage_index: int) -> str:
+def holder(fleet: Fleet, stage_index: int, model: str = MODEL) -> str:
     """Name of the fellow that has a stage."""
-    return status(fleet)["stages"][stage_index]["fellow_name"]
+    return holders(fleet, model)[stage_index]
+
+
+def holders(fleet: Fleet, model: str = MODEL) -> list[str]:
+    """Names of the fellows that have the stages of a model, in order."""
+    return [stage["fellow_name"] for stage in status(fleet, model)["stages"]]
+
+
+def incidents(fleet: Fleet, since_unix_s: float = 0.0) -> list[dict]:
+    """What broke and what was done about it, newest first."""
+    told = get(fleet, "/api/v1/incidents?page_size=200").get("incidents", [])
+    return [one for one in told if float(one.get("opened_s", 0)) >= since_unix_s]
 
 
 def stage_processes(fellow_pid: int) -> list[psutil.Process]:
@@ -103,17 +114,21 @@ class MadeFleet:
     """A leader, a gateway, fellows, and on wish a relay of its own; each fellow reaches leader and relay by lines.
 
     fellows: name -> its line to the leader, and rings: name -> its line to the relay, both as ports of the proxy.
+    env: of each of its processes, beside SETTINGS.
     """
 
-    def __init__(self, folder: Path, models_root: Path, background: Background, proxy: ProxyProcess) -> None:
+    def __init__(
+        self, folder: Path, models_root: Path, background: Background, proxy: ProxyProcess, env: Mapping[str, str]
+    ) -> None:
         self.http = f"http://127.0.0.1:{free_port()}"
         self.grpc = f"127.0.0.1:{free_port()}"
         self.relay = ""  # host:port of one of its own
         self.fellows: dict[str, int] = {}
         self.rings: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
-        self._folder, self._models_root = folder, models_root
+        self.folder, self._models_root = folder, models_root
         self._background, self._proxy = background, proxy
+        self._settings = SETTINGS | dict(env)
 
     def pid(self, name: str) -> int:
         return self.processes[name].pid
@@ -171,13 +186,13 @@ class MadeFleet:
         return self._background.do(self._proxy.forward(host, int(port), 0.0))
 
     def _log(self, name: str) -> Path:
-        return self._folder / f"{name}.log"
+        return self.folder / f"{name}.log"
 
     def _leader(self) -> Process:
         env = {
-            **SETTINGS,
+            **self._settings,
             "SWARM_GRPC_PORT": self.grpc.rpartition(":")[2],
-            "SWARM_DATA_DIR": str(self._folder / "leader"),
+            "SWARM_DATA_DIR": str(self.folder / "leader"),
             "SWARM_SERVABLE_MODELS_ROOT": str(self._models_root),
             "SWARM_RELAY_ADDRESS": self.relay,
             "SWARM_RELAY_SECRET": SECRET,
@@ -185,17 +200,17 @@ class MadeFleet:
         return start("swarm_leader", log=self._log("leader"), env=env)
 
     def _relay(self) -> Process:
-        env = {**SETTINGS, "SWARM_GRPC_PORT": self.relay.rpartition(":")[2], "SWARM_RELAY_SECRET": SECRET}
-        env["SWARM_DATA_DIR"] = str(self._folder / "relay")
+        env = {**self._settings, "SWARM_GRPC_PORT": self.relay.rpartition(":")[2], "SWARM_RELAY_SECRET": SECRET}
+        env["SWARM_DATA_DIR"] = str(self.folder / "relay")
         return start("swarm_leader", "relay", log=self._log("relay"), env=env)
 
     def _gateway(self) -> Process:
-        env = {"SWARM_LEADER": self.grpc, "SWARM_HTTP_PORT": self.http.rpartition(":")[2]}
+        env = {**self._settings, "SWARM_LEADER": self.grpc, "SWARM_HTTP_PORT": self.http.rpartition(":")[2]}
         return start("swarm_gateway", log=self._log("gateway"), env=env)
 
     def _fellow(self, name: str) -> Process:
-        state = self._folder / name
-        env = {**SETTINGS, "SWARM_FELLOW_MODEL_CACHE": str(state / "models"), "SWARM_FELLOW_MEMORY_MB": "2000"}
+        state = self.folder / name
+        env = {"SWARM_FELLOW_MEMORY_MB": "2000", **self._settings, "SWARM_FELLOW_MODEL_CACHE": str(state / "models")}
         env["SWARM_RELAY"] = f"127.0.0.1:{self.rings[name]}"
         arguments = ("--leader", f"127.0.0.1:{self.fellows[name]}", "--name", name, "--state-dir", state)
         return start("swarm_fellow", *arguments, log=self._log(name), env=env)
@@ -209,12 +224,12 @@ def connected(fleet: Fleet) -> list[str]:
 
 @contextmanager
 def made_fleet(
-    folder: Path, models_root: Path, background: Background, fellows: int, own_relay: bool = False
+    folder: Path, models_root: Path, background: Background, fellows: int, own_relay: bool = False, **env: str
 ) -> Iterator[MadeFleet]:
     """While inside; nothing is loaded."""
     entered = start_proxy()
     proxy = background.do(entered.__aenter__())
-    fleet = MadeFleet(folder, models_root, background, proxy)
+    fleet = MadeFleet(folder, models_root, background, proxy, env)
     try:
         fleet.start_all(fellows, own_relay)
         yield fleet
@@ -223,14 +238,17 @@ def made_fleet(
         background.do(entered.__aexit__(None, None, None))
 
 
-def load(fleet: Fleet, stages: int, transport: str, wait: bool = True) -> None:
-    """Load the model. wait: until it is ready."""
-    options = ("--num-stages", stages, "--transport", transport, *(("--wait",) if wait else ()))
-    loaded = run_cli("model-load", MODEL, *options, leader=fleet.grpc)
+def load(
+    fleet: Fleet, stages: int, transport: str, wait: bool = True, model: str = MODEL, fellows: Sequence[str] = ()
+) -> None:
+    """Load a model. wait: until it is ready. fellows: by name, in ring order; () is the leader's choice."""
+    options = ["--num-stages", stages, "--transport", transport, *(("--wait",) if wait else ())]
+    options += [word for name in fellows for word in ("--fellow", name)]
+    loaded = run_cli("model-load", model, *options, leader=fleet.grpc)
     assert loaded.returncode == 0, loaded.stderr
 
 
-def unload(fleet: Fleet) -> None:
+def unload(fleet: Fleet, model: str = MODEL) -> None:
     """Until nothing is held."""
-    ended = run_cli("model-unload", MODEL, leader=fleet.grpc)
+    ended = run_cli("model-unload", model, leader=fleet.grpc)
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""Greedy streams through the real gateway, each held against the same prompt alone and undisturbed."""
+"""Streams through the real gateway, greedy or by a seed, each held against the same prompt alone and undisturbed."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ import aiohttp
 from tests.e2e.conftest import MODEL
 
 STREAM_S = 240.0
+TEMPERATURE = 0.8  # of streams with a seed
 PROMPTS = (
     "Tell me a long story about a lighthouse and its keeper.",
     "Explain step by step how bread is baked.",
@@ -27,15 +28,18 @@ LONG = " ".join(f"Note {number}: the {number}th box holds {number * 7 % 91} nail
 
 @dataclass
 class Stream:
-    """One reply as its client saw it. arrivals_s: on the monotonic clock, of each piece of text."""
+    """One reply as its client saw it. seed: None is greedy. arrivals_s: of each piece of text, monotonic."""
 
     prompt: str
+    model: str = MODEL
+    seed: int | None = None
     text: str = ""
     arrivals_s: list[float] = field(default_factory=list)
     finish_reason: str = ""
     completion_tokens: int | None = None
     error: str = ""
     is_over: bool = False
+    over_s: float | None = None  # on the monotonic clock
 
     def longest_gap_s(self, after_s: float) -> float:
         """The longest silence that ended after a moment; 0 when nothing came after it."""
@@ -43,12 +47,13 @@ class Stream:
         return max((later - max(earlier, after_s) for earlier, later in pairs if later > after_s), default=0.0)
 
 
-def body_of(prompt: str, tokens: int) -> dict:
-    """Greedy, of exactly so many tokens."""
+def body_of(stream: Stream, tokens: int) -> dict:
+    """Of exactly so many tokens."""
+    drawn = {"temperature": 0} if stream.seed is None else {"temperature": TEMPERATURE, "seed": stream.seed}
     return {
-        "model": MODEL,
-        "messages": [{"role": "user", "content": prompt}],
-        "temperature": 0,
+        "model": stream.model,
+        "messages": [{"role": "user", "content": stream.prompt}],
+        **drawn,
         "max_tokens": tokens,
         "ignore_eos": True,
         "stream": True,
@@ -60,7 +65,7 @@ async def listen(session: aiohttp.ClientSession, stream: Stream, tokens: int) ->
     """Read one reply to its end, its error, or its broken connection."""
     try:
         async with asyncio.timeout(STREAM_S):
-            async with session.post("/v1/chat/completions", json=body_of(stream.prompt, tokens)) as response:
+            async with session.post("/v1/chat/completions", json=body_of(stream, tokens)) as response:
                 if response.status != 200:
                     stream.error = f"HTTP {response.status}: {(await response.text())[:300]}"
                     return stream
@@ -68,7 +73,7 @@ async def listen(session: aiohttp.ClientSession, stream: Stream, tokens: int) ->
     except (aiohttp.ClientError, TimeoutError) as error:
         stream.error = f"{type(error).__name__}: {error}"
     finally:
-        stream.is_over = True
+        stream.is_over, stream.over_s = True, time.monotonic()
     return stream
 
 
