@@ -14,7 +14,8 @@ from swarm_core.errors import BadRequest, ServableCorrupt
 from swarm_stage.engine.budget import KvBudget
 from swarm_stage.engine.inbox import Inbox
 from swarm_stage.serve.replies import Replies
-from swarm_stage.text.codec import TemplateHostile, load_text_codec
+from swarm_stage.text.codec import load_text_codec
+from swarm_stage.text.hostile import TemplateHostile
 from swarm_stage.text.workroom import TaskKilled, TaskRefused, Workroom
 
 from tests.unit.stage_text.text_models import CHATML, QWEN, R1, write_model

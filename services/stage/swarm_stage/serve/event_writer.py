@@ -1,6 +1,7 @@
 """Notes of the engine to events of a reply: numbering, parts of the text, likelihoods, the end. No waiting, no I/O."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from silentswarm.core.v1 import generation_pb2
 from silentswarm.core.v1.generation_pb2 import FinishReason, GenerationEvent, ReplyResume
@@ -18,10 +19,12 @@ from swarm_stage.engine.reply import (
     Waiting,
     reason_to_end,
 )
-from swarm_stage.text.codec import TextCodec
 from swarm_stage.text.reply_parser import Parts
 from swarm_stage.text.reply_reader import ReplyReader
 from swarm_stage.text.reply_shape import PLAIN, ReplyShape
+
+if TYPE_CHECKING:  # it imports torch, which waits until the socket answers
+    from swarm_stage.text.codec import TextCodec
 
 SIGN_OF_LIFE_S = 5.0  # how often a long prompt says that it moves
 
@@ -31,7 +34,7 @@ class EventWriter:
 
     def __init__(
         self,
-        codec: TextCodec | None,
+        codec: "TextCodec | None",
         stop: Sequence[str],
         request: Request,
         clock: Clock,

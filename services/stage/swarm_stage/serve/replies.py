@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from silentswarm.core.v1 import generation_pb2
 from swarm_core.clock import Clock
@@ -18,10 +19,13 @@ from swarm_stage.engine.engine import Cancel, Conclude, Submit
 from swarm_stage.engine.inbox import Inbox
 from swarm_stage.engine.reply import Admitted, Broke, Finished, Lap, Note, Request
 from swarm_stage.serve.event_writer import EventWriter
-from swarm_stage.text.codec import TemplateHostile, TextCodec
 from swarm_stage.text.content_grammar import CONSTRAINT_FIELD
 from swarm_stage.text.grammar import Grammar, reply_grammar
+from swarm_stage.text.hostile import TemplateHostile
 from swarm_stage.text.reply_shape import PLAIN, ReplyShape
+
+if TYPE_CHECKING:  # it imports torch, which waits until the socket answers
+    from swarm_stage.text.codec import TextCodec
 
 NEW_TOKENS_DEFAULT = 1024  # a reply nobody bounded; the context bounds it further
 PROGRESS_TIMEOUT_S = 120.0  # no answer at all, not even to a prompt piece: a stage is frozen
@@ -45,7 +49,7 @@ class Replies:
     """Turns generations into events. codec is None for a model without a tokenizer: token ids only."""
 
     def __init__(
-        self, inbox: Inbox, codec: TextCodec | None, vocabulary_size: int, budget: KvBudget, clock: Clock
+        self, inbox: Inbox, codec: "TextCodec | None", vocabulary_size: int, budget: KvBudget, clock: Clock
     ) -> None:
         """budget: read only here; the engine thread owns it."""
         self._inbox = inbox

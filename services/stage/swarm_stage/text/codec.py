@@ -23,6 +23,7 @@ from swarm_stage.text.chat_messages import (
     without_system,
 )
 from swarm_stage.text.constraint import GrammarCompiler
+from swarm_stage.text.hostile import TemplateHostile
 from swarm_stage.text.reply_shape import CallFormat, ReplyShape, call_format, marks_of, reasoning_marks
 from swarm_stage.text.token_bytes import token_bytes
 from swarm_stage.text.typed_marks import BREAK, TypedMarks
@@ -66,10 +67,6 @@ def load_text_codec(model_dir: str | Path) -> "TextCodec | None":
     except Exception as error:  # whatever broken files provoke in parsers written elsewhere
         raise ServableCorrupt(f"the tokenizer of this model cannot be loaded: {error}") from error
     return TextCodec(tokenizer, config, generation)
-
-
-class TemplateHostile(BadRequest):
-    """The template does what no template needs: it goes on for ever, grows without bound, or reaches out."""
 
 
 @dataclass(frozen=True)
