@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -147,7 +148,8 @@ class SignalRunner:
         return _acknowledged()
 
     async def _check(self, signal: link_pb2.CheckSignal, steps: "_Steps") -> link_pb2.SignalResult:
-        return link_pb2.SignalResult(check=await check(self._table, signal, steps.remaining_s()))
+        tell_waiting = partial(steps.report, "answer", 0, 1)
+        return link_pb2.SignalResult(check=await check(self._table, signal, steps.remaining_s(), tell_waiting))
 
     async def _cover(self, signal: link_pb2.CoverSignal, steps: "_Steps") -> link_pb2.SignalResult:
         return link_pb2.SignalResult(cover=await self._covers.cover(signal, steps.report))

@@ -14,6 +14,7 @@ import psutil
 import structlog
 from swarm_core.errors import DiskFull, StageFailed, SwarmError
 
+from swarm_fellow.domain.silence import ProcessState, Vitality
 from swarm_fellow.host.stage_log import OutputTap, StageLog
 from swarm_fellow.rpc.stage_client import StageClient
 
@@ -37,6 +38,14 @@ SECRET_VARIABLES = (
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",
 )
+_STATES = {
+    psutil.STATUS_RUNNING: ProcessState.HELD_UP,
+    psutil.STATUS_WAKING: ProcessState.HELD_UP,
+    psutil.STATUS_DISK_SLEEP: ProcessState.HELD_UP,
+    psutil.STATUS_STOPPED: ProcessState.STOPPED,
+    psutil.STATUS_ZOMBIE: ProcessState.GONE,
+    psutil.STATUS_DEAD: ProcessState.GONE,
+}
 PRIVATE_VARIABLES = (*SECRET_VARIABLES, "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
@@ -89,6 +98,16 @@ class StageProcess:
         except psutil.Error:
             return None
         return used.user + used.system
+
+    def vitality(self) -> Vitality:
+        """What the system says of it now."""
+        try:
+            child = psutil.Process(self.pid)
+            with child.oneshot():
+                used, status = child.cpu_times(), child.status()
+        except psutil.Error:
+            return Vitality(ProcessState.GONE)
+        return Vitality(_STATES.get(status, ProcessState.ASLEEP), used.user + used.system)
 
     async def wait(self) -> str:
         """Wait for the end; returns how it ended, in words with the last lines it wrote."""

@@ -52,9 +52,9 @@ class StageClient:
         """One reply. Closing it ends the session on every stage; the leader owns the deadline and cancels."""
         return _events(self._stub.Generate(rpc_pb2.GenerateRequest(request_id=request_id, generation=generation)))
 
-    async def status(self) -> stage_pb2.StageStatus:
-        """Live figures, within 2 s."""
-        return await _answer(self._stub.GetStatus(rpc_pb2.GetStatusRequest(), timeout=STATUS_TIMEOUT_S))
+    async def status(self, timeout_s: float = STATUS_TIMEOUT_S) -> stage_pb2.StageStatus:
+        """Live figures."""
+        return await _answer(self._stub.GetStatus(rpc_pb2.GetStatusRequest(), timeout=timeout_s))
 
     def watch_faults(self) -> AsyncIterator[rpc_pb2.Fault]:
         """Faults until the process ends."""

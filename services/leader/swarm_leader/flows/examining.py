@@ -16,6 +16,7 @@ from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.signals import Signals
 
 CHECK_S = 2.0
+CHECK_MAX_S = 4.0  # of a fellow that says that it waits for its stage: a busy machine's may need 3 s to answer
 
 
 class _Answer(Enum):
@@ -35,7 +36,7 @@ class Examined:
 
 
 class Examining:
-    """Asks fellows after their stages. check_s: how long one has to answer, in seconds."""
+    """Asks fellows after their stages. check_s: how long one has to say anything, in seconds."""
 
     def __init__(self, registry: Registry, signals: Signals, check_s: float = CHECK_S) -> None:
         self._registry = registry
@@ -66,9 +67,16 @@ class Examining:
         if fellow is None or not fellow.capabilities.check or placement_id not in fellow.stages:
             return None
         signal = link_pb2.Signal(check=link_pb2.CheckSignal(placement_id=placement_id))
+        until_s = asyncio.get_running_loop().time() + CHECK_MAX_S
+
+        def wait_longer(_: link_pb2.SignalProgress) -> None:
+            if not limit.expired():
+                limit.reschedule(until_s)
+
         try:
-            async with asyncio.timeout(self._check_s):
-                answer = await self._signals.send(self._registry.link_of(stage.fellow_id), signal, self._check_s)
+            async with asyncio.timeout(self._check_s) as limit:
+                link = self._registry.link_of(stage.fellow_id)
+                answer = await self._signals.send(link, signal, CHECK_MAX_S, wait_longer)
         except (TimeoutError, DeadlinePassed):
             return _Answer.NONE
         except FellowLost:

@@ -3,6 +3,7 @@
 STAND_IN, comma separated: "dies-at-start", "dies-in-load", "hangs-in-load", "ignores-stop", "tells-figures" (a number
 in every figure of its status), "tells-request" (what its load asked for, in its output, and figures of what it holds).
 What it was told at its load is one line of its output.
+SIGUSR2 keeps its event loop from running: with "busy-S" it computes for S seconds, without it sleeps for a minute.
 Prompts: "count N", "pages N" (10 kB each), "forever", "die", "too-long", "break-link", "break-engine". SIGUSR1 breaks
 the link.
 """
@@ -101,6 +102,13 @@ class StandIn(StageServicer):
             self.tell_fault(kind)
             await asyncio.sleep(0 if kind == "link" else 600)
 
+    def stand_still(self) -> None:
+        busy_s = [float(habit.removeprefix("busy-")) for habit in HABITS if habit.startswith("busy-")]
+        until_s = time.monotonic() + sum(busy_s)
+        while time.monotonic() < until_s:
+            pass
+        time.sleep(0 if busy_s else 60)
+
     def tell_fault(self, kind: str) -> None:
         self.faults.put_nowait(rpc_pb2.Fault(kind=kind, epoch=self.status.spec.epoch, message=f"{kind} broke"))
 
@@ -152,6 +160,7 @@ async def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stand_in = StandIn()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stand_in.tell_fault, "link")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, stand_in.stand_still)
     server = make_server()
     add_StageServicer_to_server(stand_in, server)
     listen(server, f"unix:{sys.argv[sys.argv.index('--socket') + 1]}")
