@@ -11,7 +11,7 @@ from swarm_core.errors import FellowLost, SwarmError
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.leases import Leases
 from swarm_leader.domain.planning.plan import PlanRequest
-from swarm_leader.domain.records import FellowRecord, PlacementState
+from swarm_leader.domain.records import FellowRecord, PlacementState, Route, Transport
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.draining import Draining
 from swarm_leader.flows.ending import Ending
@@ -37,6 +37,9 @@ MODEL = "org/tiny"
 MANIFEST = replace(make_manifest(layer_count=6, layer_elements=50_000_000), model_id=MODEL)
 CRASHED, BROKEN = link_pb2.STAGE_EVENT_KIND_CRASHED, link_pb2.STAGE_EVENT_KIND_LINK_BROKEN
 STEP_S = 0.05  # what anything a fellow does takes
+
+
+LINE_UP, LINE_CUT, LINE_STALLED = "up", "cut", "stalled"  # to its neighbours and to the relay
 
 
 class Disk:
@@ -130,6 +133,7 @@ class SimFellow:
         self.held: dict[str, stage_pb2.StageSpec] = {}
         self.is_up = True
         self.fails_loads = False
+        self.line = LINE_UP
         self.link: ControlLink | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -191,6 +195,13 @@ class SimFellow:
         self._tell(link_pb2.StageEvent(spec=spec, kind=CRASHED, message="killed by signal 9"))
         self.world.break_links(placement_id, spec.stage_index)
 
+    def lose_line(self, line: str) -> None:
+        """Its line to its neighbours and to the relay breaks; whoever is in a ring with it notices."""
+        self.line = line
+        for placement_id, spec in list(self.held.items()):
+            self.complain(placement_id, (spec.stage_index - 1) % spec.stage_count)
+            self.world.break_links(placement_id, spec.stage_index)
+
     def _tell(self, event: link_pb2.StageEvent) -> None:
         leader = self.world.leader
         fellow = leader.registry.get(self.fellow_id)
@@ -251,7 +262,9 @@ class SimFellow:
                 result.failure.reason, result.failure.message = reason_pb2.REASON_BAD_REQUEST, "holds no stage"
             else:
                 spec.epoch = signal.wire.epoch
-                result.wire.connected = self.world.reaches_next(spec)
+                if self.line == LINE_STALLED:
+                    await asyncio.sleep(signal.timeout_ms / 1000 - 1)
+                result.wire.connected = self.world.reaches_next(self, spec, signal.wire.route)
                 result.wire.failure = "refused"
         elif kind == "probe":
             if self.world.goes_round(signal.probe.placement_id):
@@ -298,9 +311,11 @@ class SimLeader:
 class World:
     """A leader and its fellows, on a loop of their own."""
 
-    def __init__(self, count: int = 4) -> None:
+    def __init__(self, count: int = 4, transport: Transport = Transport.AUTO) -> None:
         self.loop = VirtualLoop()
         self.disk = Disk()
+        self.has_relay = True
+        self._transport = transport
         self.fellows = {
             name: SimFellow(self, name, (8 - index) * GIGABYTE) for index, name in enumerate("abcdef"[:count])
         }
@@ -340,7 +355,7 @@ class World:
         await self.leader.start()
         for fellow in self.fellows.values():
             fellow.join()
-        await self.leader.loading.load(MODEL, PlanRequest(num_stages=3, context_tokens=256))
+        await self.leader.loading.load(MODEL, PlanRequest(3, (), self._transport, 256))
         await asyncio.sleep(2.0)
         assert self.placement.state is PlacementState.READY, self.placement.record.reason
 
@@ -358,6 +373,14 @@ class World:
             if fellow.is_up and placement_id in fellow.held:
                 fellow.complain(placement_id, stage_index)
 
+    def lose_relay(self) -> None:
+        """The relay dies; every ring that goes by it breaks."""
+        self.has_relay = False
+        for fellow in self.fellows.values():
+            for placement_id, spec in list(fellow.held.items()):
+                if fellow.is_up and Route.RELAY in {one.route for one in self.disk.placements[placement_id].stages}:
+                    fellow.complain(placement_id, (spec.stage_index - 1) % spec.stage_count)
+
     def holders(self, placement_id: str) -> dict[int, stage_pb2.StageSpec]:
         """What is held of a ring, by stage, where its record says."""
         record = self.disk.placements[placement_id]
@@ -369,12 +392,18 @@ class World:
                 found[stage.stage_index] = spec
         return found
 
-    def reaches_next(self, spec: stage_pb2.StageSpec) -> bool:
-        """Whether the next stage is there."""
-        return (spec.stage_index + 1) % spec.stage_count in self.holders(spec.placement_id)
+    def reaches_next(self, fellow: SimFellow, spec: stage_pb2.StageSpec, route: Any) -> bool:
+        """Whether the next stage is there, or else the relay."""
+        if route == stage_pb2.ROUTE_RELAY:
+            return self.has_relay and fellow.line == LINE_UP
+        following = self.holders(spec.placement_id).get((spec.stage_index + 1) % spec.stage_count)
+        lines = [one.line for one in self.fellows.values() if following in one.held.values()]
+        return following is not None and {fellow.line, *lines} == {LINE_UP}
 
     def goes_round(self, placement_id: str) -> bool:
         """Whether every stage is there, at one epoch."""
         held = self.holders(placement_id)
+        if any(one.line != LINE_UP for one in self.fellows.values() if placement_id in one.held):
+            return False
         stages = self.disk.placements[placement_id].stages
         return len(held) == len(stages) and len({spec.epoch for spec in held.values()}) == 1

@@ -1,11 +1,12 @@
 """Healing under random histories of faults, also while it heals, and with leaders that are killed at any moment."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from swarm_leader.domain.records import PlacementState
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from swarm_leader.domain.records import PlacementState, Transport
 
-from tests.unit.leader.healing_world import World
+from tests.unit.leader.healing_world import LINE_CUT, LINE_STALLED, LINE_UP, World
 
 names = st.sampled_from("abcd")
 moments = st.sampled_from([0.0, 0.03, 0.07, 0.12, 0.4, 1.0, 4.0, 12.0])
@@ -14,9 +15,9 @@ moments = st.sampled_from([0.0, 0.03, 0.07, 0.12, 0.4, 1.0, 4.0, 12.0])
 class Histories(RuleBasedStateMachine):
     """Whatever happens: one owner a stage and epoch, epochs grow (the disk checks both), and it serves in the end."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World()
+    @initialize(transport=st.sampled_from([Transport.AUTO, Transport.TUNNEL]))
+    def it_serves(self, transport):
+        self.world = World(transport=transport)
 
     @rule(name=names, moment=moments)
     def a_stage_crashes(self, name, moment):
@@ -47,6 +48,24 @@ class Histories(RuleBasedStateMachine):
             self.world.do(fellow.complain, placement_id, peer)
         self.world.wait(moment)
 
+    @rule(name=names, line=st.sampled_from([LINE_CUT, LINE_STALLED]), moment=moments)
+    def a_line_is_lost(self, name, line, moment):
+        self.world.do(self.world.fellows[name].lose_line, line, wait_s=moment)
+
+    @rule(name=names, moment=moments)
+    def a_line_is_mended(self, name, moment):
+        self.world.fellows[name].line = LINE_UP
+        self.world.wait(moment)
+
+    @rule(moment=moments)
+    def the_relay_dies(self, moment):
+        self.world.do(self.world.lose_relay, wait_s=moment)
+
+    @rule(moment=moments)
+    def the_relay_is_back(self, moment):
+        self.world.has_relay = True
+        self.world.wait(moment)
+
     @rule(name=names, fails=st.booleans())
     def a_disk_fills_up_or_is_emptied(self, name, fails):
         self.world.fellows[name].fails_loads = fails
@@ -67,8 +86,9 @@ class Histories(RuleBasedStateMachine):
     def teardown(self):
         """With every machine back and well, the model serves, and nobody holds what the record does not say."""
         world = self.world
+        world.has_relay = True
         for fellow in world.fellows.values():
-            fellow.is_up, fellow.fails_loads = True, False
+            fellow.is_up, fellow.fails_loads, fellow.line = True, False, LINE_UP
             if not fellow.is_connected:
                 world.do(fellow.join)
         for one in world.leader.registry.all():
@@ -121,6 +141,69 @@ def test_a_machine_that_dies_is_replaced_within_a_second():
     assert world.placement.state is PlacementState.READY
     holders = {stage.fellow_id for stage in world.placement.record.stages}
     assert holders == {*(stage.fellow_id for stage in before.stages), "id-d"} - {"id-b"}
+    world.close()
+
+
+def lost_line(line, count=4):
+    """A ring by the relay, of which stage 1's fellow loses its line: the world, its name and the ring's record."""
+    world = World(count, Transport.TUNNEL)
+    record = world.placement.record
+    name = world.leader.registry.name_of(record.stages[1].fellow_id)
+    world.do(world.fellows[name].lose_line, line)
+    return world, name, record
+
+
+def test_a_line_to_the_relay_that_is_down_for_two_seconds_costs_no_stage_its_place():
+    world, name, before = lost_line(LINE_CUT)
+
+    world.wait(2.0)
+    world.fellows[name].line = LINE_UP
+    world.wait(1.0)
+
+    after = world.placement.record
+    assert after.state is PlacementState.READY
+    assert [one.fellow_id for one in after.stages] == [one.fellow_id for one in before.stages]
+    world.close()
+
+
+@pytest.mark.parametrize(("line", "within_s"), [(LINE_CUT, 4.5), (LINE_STALLED, 5.0)])
+def test_a_stage_whose_line_to_the_relay_stays_away_goes_to_another_fellow_and_no_other_moves(line, within_s):
+    world, name, before = lost_line(line)
+
+    world.wait(within_s)
+
+    after = world.placement.record
+    assert (after.state, after.placement_id) == (PlacementState.READY, before.placement_id)
+    holders = [one.fellow_id for one in before.stages]
+    assert [one.fellow_id for one in after.stages] == [holders[0], "id-d", holders[2]]
+    (incident,) = world.disk.incidents.values()
+    assert f"stage 1 on {name} is cut off from its ring" in " ".join(line.what for line in incident.log)
+    world.close()
+
+
+def test_where_nobody_else_can_hold_what_is_cut_off_the_rest_of_the_ring_loads_the_model_without_it():
+    world, name, before = lost_line(LINE_CUT, count=3)
+
+    world.wait(15.0)
+
+    after = world.placement.record
+    assert after.state is PlacementState.READY and after.placement_id != before.placement_id
+    assert f"id-{name}" not in [one.fellow_id for one in after.stages]
+    world.close()
+
+
+@pytest.mark.parametrize("away_s", [0.25, 3.0, 7.0])
+def test_a_relay_that_is_away_for_a_while_is_waited_for_and_nothing_moves(away_s):
+    world = World(transport=Transport.TUNNEL)
+    before = world.placement.record
+
+    world.do(world.lose_relay, wait_s=away_s)
+    world.has_relay = True
+    world.wait(1.0)
+
+    after = world.placement.record
+    assert (after.state, after.placement_id) == (PlacementState.READY, before.placement_id)
+    assert [one.fellow_id for one in after.stages] == [one.fellow_id for one in before.stages]
     world.close()
 
 

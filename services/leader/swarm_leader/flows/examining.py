@@ -108,6 +108,11 @@ def are_connected(registry: Registry, record: PlacementRecord) -> bool:
     return all(registry.is_connected(stage.fellow_id) for stage in record.stages)
 
 
+def holders_of(record: PlacementRecord) -> tuple[str, ...]:
+    """Fellow ids, in ring order."""
+    return tuple(stage.fellow_id for stage in record.stages)
+
+
 def holds(fellow: Fellow, placement_id: str, stage_index: int) -> bool:
     """Whether a fellow says that it holds a stage: in its ring, or as a hot cover that WIRE switches in."""
     cover = fellow.covers.get((placement_id, stage_index))

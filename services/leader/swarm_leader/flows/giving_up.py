@@ -1,11 +1,13 @@
-"""Models that nothing brings back now: who waits is told why, and they are tried again when a fellow joins."""
+"""Models that nothing brings back now: who waits is told why, and when they are tried again. Loads none."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
+from swarm_core.clock import Clock
 from swarm_core.errors import ModelNotReady, SwarmError
 
+from swarm_leader.domain.healing.rewiring import Tries
 from swarm_leader.domain.healing.words import join_words, say_fix, tell_lost
 from swarm_leader.domain.records import PlacementState, StageRecord
 from swarm_leader.flows.board import Board
@@ -17,18 +19,25 @@ from swarm_leader.flows.registry import Registry
 log = structlog.get_logger()
 
 
-class GivingUp:
-    """Keeps the cases that wait for another fellow."""
+LINE_AGAIN_S, LINE_AGAIN_MAX_S = 15.0, 60.0  # nobody tells that a line between others was mended
 
-    def __init__(self, board: Board, registry: Registry, ending: Ending, incidents: Incidents) -> None:
+
+class GivingUp:
+    """Keeps the cases that wait: for another fellow, or, where lines were down, for some time to pass."""
+
+    def __init__(self, board: Board, registry: Registry, ending: Ending, incidents: Incidents, clock: Clock) -> None:
         self._board = board
         self._registry = registry
         self._ending = ending
         self._incidents = incidents
+        self._clock = clock
         self._waiting: dict[str, Case] = {}  # by model id
 
     def keep(self, case: Case) -> None:
         """It waits, from now on."""
+        if case.is_line_down:
+            case.wait_s = min(LINE_AGAIN_MAX_S, 2 * case.wait_s or LINE_AGAIN_S)
+            case.again_at_s = self._clock.monotonic_s() + case.wait_s
         self._waiting[case.model_id] = case
 
     def take_ended(self) -> list[Case]:
@@ -39,9 +48,13 @@ class GivingUp:
         return over
 
     def take_due(self) -> list[Case]:
-        """Those to be tried again, since a fellow is here that was not; they wait no more."""
-        connected = self._connected()
-        due = [case for case in self._waiting.values() if connected - case.tried_with]
+        """Those to be tried again, since a fellow is here that was not, or their time has come; they wait no more."""
+        connected, now_s = self._connected(), self._clock.monotonic_s()
+        due = [
+            case
+            for case in self._waiting.values()
+            if connected - case.tried_with or (case.again_at_s is not None and now_s >= case.again_at_s)
+        ]
         for case in self._waiting.values():
             case.tried_with &= connected  # who leaves and comes back is a new chance
         for case in due:
@@ -72,7 +85,7 @@ class GivingUp:
         await self._incidents.note(case, "waiting", told)
         case.tried_with = self._connected()
         case.refused.clear()
-        case.moves = case.rewires = 0
+        case.moves, case.tries = 0, Tries()
         self.keep(case)
 
     def _is_ours(self, case: Case) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from swarm_core.errors import SwarmError
 
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.healing.rewiring import Tries
 from swarm_leader.domain.healing.words import say_fault, shorten
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord
 from swarm_leader.domain.records import PlacementState, StageRecord
@@ -23,10 +24,12 @@ class Case:
     why: the fault, as its replies are told when it is given up. opened_at_s, seen_at_s: when it was noticed, and the
     last sign of life before, on the monotonic clock. complaints: stages to which a neighbour's link is broken. refused:
     stages and fellows that were tried and failed. fresh: stages that were loaded since the ring was last wired. faults:
-    heard of since it began. moves, rewires: tries so far. patience_until_s: how long somebody to hold the stages of
-    patient_for is waited for. tried_with: fellows that were connected when nothing could be done. is_resumed: it began
-    with a start of the leader. lost: what became of each stage that was lost, in a few words. away: those that were
-    lost with their machines and are nobody's yet.
+    heard of since it began. moves: rounds of them. tries: to wire it. patience_until_s: how long somebody to hold the
+    stages of patient_for is waited for. tried_with: fellows that were connected when nothing could be done.
+    is_line_down: lines between its fellows, or to the relay, were why; then it is tried again at again_at_s, wait_s
+    after it was given up. is_resumed: it began with a start of the leader. lost: what became of each stage that was
+    lost, in a few words. cut_off: those that live and that the ring does not reach. away: those that were lost with
+    their machines and are nobody's yet.
     """
 
     placement: Placement
@@ -40,14 +43,18 @@ class Case:
     fresh: set[int] = field(default_factory=set)
     faults: int = 0
     moves: int = 0
-    rewires: int = 0
+    tries: Tries = field(default_factory=Tries)
     has_moved: bool = False
     is_given_up: bool = False
     patience_until_s: float | None = None
     patient_for: tuple[int, ...] = ()
     tried_with: frozenset[str] = frozenset()
+    is_line_down: bool = False
+    wait_s: float = 0.0
+    again_at_s: float | None = None
     is_resumed: bool = False
     lost: dict[int, str] = field(default_factory=dict)
+    cut_off: set[int] = field(default_factory=set)
     away: dict[int, StageRecord] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -46,7 +46,7 @@ def make_healing(
     """As configured."""
     board, registry, ending = parts.board, parts.registry, parts.ending
     limits, incidents = HealLimits(config.heal_wait_s), Incidents(store, clock)
-    giving_up = GivingUp(board, registry, ending, incidents)
+    giving_up = GivingUp(board, registry, ending, incidents, clock)
     lost_stages = LostStages(board, registry, parts.replacing, ending, tasks, incidents, clock, limits)
     ring_up = RingUp(board, registry, parts.stages, parts.wiring, loading, lost_stages, incidents, clock, limits)
     course = HealingCourse(

@@ -55,8 +55,11 @@ class Incidents:
         incident = case.incident
         assert incident is not None
         lost = incident.with_lost(stage_index, fellow_name)
-        is_drain = case.kind is IncidentKind.DRAIN
-        what = f"stage {stage_index} {f'leaves {fellow_name}' if is_drain else f'on {fellow_name} is lost'}"
+        what = f"stage {stage_index} on {fellow_name} is lost"
+        if case.kind is IncidentKind.DRAIN:
+            what = f"stage {stage_index} leaves {fellow_name}"
+        elif stage_index in case.cut_off:
+            what = f"stage {stage_index} on {fellow_name} is cut off from its ring"
         if (lost.stages, lost.lost) != (incident.stages, incident.lost):
             await self._save(case, lost.noted("lost", what, self._now_s()))
 

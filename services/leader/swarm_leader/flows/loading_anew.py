@@ -20,11 +20,15 @@ _SETTLED = (PlacementState.READY, PlacementState.IDLE, PlacementState.FAILED, Pl
 
 @dataclass(frozen=True)
 class Anew:
-    """A ring cannot be brought back as it is. fewest: over as few stages as fit; is_same: on the same fellows first."""
+    """A ring cannot be brought back as it is.
+
+    fewest: over as few stages as fit. is_same: on the same fellows first. without: not on these fellows, first.
+    """
 
     words: str
     fewest: bool = False
     is_same: bool = False
+    without: frozenset[str] = frozenset()
 
 
 class LoadingAnew:
@@ -91,6 +95,9 @@ class LoadingAnew:
         if anew.is_same and are_connected(self._registry, record):
             holders = tuple(stage.fellow_id for stage in record.stages)
             requests.insert(0, replace(requests[0], fellow_ids=holders))
+        others = tuple(one.fellow_id for one in record.stages if one.fellow_id not in anew.without)
+        if others and anew.without:
+            requests.insert(0, replace(free, fellow_ids=others))
         return requests
 
     def _check_ours(self, case: Case) -> None:

@@ -1,5 +1,6 @@
 """Bringing a ring up: one epoch after another until one position went all the way round. Loads and unloads nothing."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from swarm_core.errors import FellowLost, LinkBroken, LoadFailed, SwarmError
 
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.healing.rewiring import Down, read_down
 from swarm_leader.domain.planning.mesh import read_networks, say_unusable, usable_addresses
 from swarm_leader.domain.planning.routes import drop_unlisted, fall_back, plan_routes
 from swarm_leader.domain.records import PlacementState, Route
@@ -25,11 +27,23 @@ from swarm_leader.flows.words import route_to_proto
 log = structlog.get_logger()
 
 
+REWIRE_S = 4.0  # a ring that came up quickly once has so long, and those that took their time so many times as long:
+REWIRE_TIMES = 4
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a stage did not join. is_own: its fellow did not do what it was told, whatever its links are."""
+
+    words: str
+    is_own: bool = False
+
+
 @dataclass(frozen=True)
 class Attempt:
     """What came of one epoch. failed: links that did not come up, by the stage that dials. lap_error: no lap."""
 
-    failed: dict[int, str]
+    failed: dict[int, Failed]
     lap_error: SwarmError | None = None
 
     @property
@@ -46,6 +60,14 @@ class Keeping:
     fresh: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class RingDown:
+    """A ring did not come up, by any way. down: what that says of its stages; error: the same for people."""
+
+    down: Down
+    error: SwarmError
+
+
 class Wiring:
     """Wires rings."""
 
@@ -60,25 +82,33 @@ class Wiring:
         self._networks = read_networks(config.mesh_networks)
 
     async def wire(self, placement: Placement, epoch: int, keeping: Keeping | None = None) -> None:
-        """Wire the ring at `epoch`, and at the next ones while there is a way left to fall back to.
+        """Wire the ring as `try_to_wire` does. Raises LoadFailed or LinkBroken too (both ends and addresses named)."""
+        ring_down = await self.try_to_wire(placement, epoch, keeping)
+        if ring_down is not None:
+            raise ring_down.error
+
+    async def try_to_wire(self, placement: Placement, epoch: int, keeping: Keeping | None = None) -> RingDown | None:
+        """Wire the ring at `epoch`, and at the next ones while there is a way left to fall back to. None: it is up.
 
         keeping: of a ring that was wired before; None for one that never was.
 
         Each attempt is recorded before a fellow hears of it. AUTO: direct links that do not come up go by the relay;
         all of them, when they came up and still no lap went round. TUNNEL, P2P and MESH have no way to fall back to.
-        Raises LoadFailed or LinkBroken (both ends and addresses named), FellowLost, StaleEpoch, CapabilityMissing (a
-        fellow that cannot prove itself, where that is asked for).
+        Raises LoadFailed (a stage listens nowhere), FellowLost, StaleEpoch, CapabilityMissing (a fellow that cannot
+        prove itself, where that is asked for).
         """
         self.check([stage.fellow_id for stage in placement.record.stages])
         routes = self._first_routes(placement)
         while True:
             attempt = await self._attempt(placement, epoch, routes, keeping)
             if attempt.is_up and placement.broken_epoch < epoch:
-                return
-            log.info("ring did not come up", model=placement.model_id, epoch=epoch, failed=attempt.failed)
-            following = fall_back(routes, attempt.failed, placement.record.transport)
+                return None
+            said = {index: failure.words for index, failure in attempt.failed.items()}
+            log.info("ring did not come up", model=placement.model_id, epoch=epoch, failed=said)
+            following = fall_back(routes, said, placement.record.transport)
             if following is None:
-                raise self._say_failed(placement, routes, attempt)
+                own = [index for index, failure in attempt.failed.items() if failure.is_own]
+                return RingDown(read_down(routes, attempt.failed, own), self._say_failed(placement, routes, attempt))
             routes, epoch = following, epoch + 1
 
     def check(self, fellow_ids: Sequence[str]) -> None:
@@ -125,12 +155,14 @@ class Wiring:
             f"wiring at epoch {epoch}: {words}",
         )
         keys = self._keys.make(placement.record.placement_id, epoch, self._fellows(placement))
+        began_s = asyncio.get_running_loop().time()
         outcomes = await gather_all(
             self._wire_stage(placement, epoch, index, routes, keys[index], keeping) for index in range(len(routes))
         )
-        failed = {index: failure for index, failure in enumerate(outcomes) if failure}
+        failed = {index: failure for index, failure in enumerate(outcomes) if failure is not None}
         if failed:
             return Attempt(failed)
+        placement.wired_in_s = asyncio.get_running_loop().time() - began_s
         try:
             await self.probe(placement, self._config.probe_timeout_s)
         except FellowLost:
@@ -154,8 +186,8 @@ class Wiring:
         routes: Sequence[Route],
         keys: RingKeys | None,
         keeping: Keeping | None,
-    ) -> str:
-        """Wire one stage. Returns why its link to the next one is not up; "" when it is. Raises FellowLost."""
+    ) -> Failed | None:
+        """Wire one stage. Returns why its link to the next one is not up; None when it is. Raises FellowLost."""
         record = placement.record
         following = (index + 1) % len(routes)
         direct = routes[index] is Route.DIRECT
@@ -174,16 +206,23 @@ class Wiring:
         )
         link = self._registry.link_of(record.stages[index].fellow_id)
         try:
-            answer = await self._signals.send(link, link_pb2.Signal(wire=wire), self._config.wire_timeout_s)
+            answer = await self._signals.send(link, link_pb2.Signal(wire=wire), self._time_for(placement, keeping))
         except FellowLost:
             raise
         except SwarmError as error:
             self._drop_cover(record.stages[index].fellow_id, record.placement_id, index)
-            return error.message
+            return Failed(error.message, is_own=True)
         self._take_cover(record.stages[index].fellow_id, record.placement_id, index)
         if answer.wire.connected:
-            return ""
-        return cut_words(answer.wire.failure) or "no reason given"
+            return None
+        return Failed(cut_words(answer.wire.failure) or "no reason given")
+
+    def _time_for(self, placement: Placement, keeping: Keeping | None) -> float:
+        """How long a stage has to join, in seconds: a ring that was up shows soon whether it comes up again."""
+        longest_s = self._config.wire_timeout_s
+        if keeping is None or placement.wired_in_s is None:
+            return longest_s
+        return min(longest_s, max(REWIRE_S, REWIRE_TIMES * placement.wired_in_s))
 
     def _take_cover(self, fellow_id: str, placement_id: str, index: int) -> None:
         """A fellow that took a WIRE holds the stage: what was a cover of it is one no more."""
@@ -210,5 +249,5 @@ class Wiring:
             following = (index + 1) % len(names)
             addresses = ", ".join(self._addresses_of(placement, following)) or "no address"
             way = f"at {addresses}" if routes[index] is Route.DIRECT else f"by {routes[index].value}"
-            links.append(f"{names[index]} does not reach {names[following]} {way}: {failure}")
+            links.append(f"{names[index]} does not reach {names[following]} {way}: {failure.words}")
         return LoadFailed("; ".join(links), stage=min(attempt.failed), transport=placement.record.transport.value)

@@ -12,14 +12,13 @@ CRASHES_S = 60.0
 
 @dataclass(frozen=True)
 class HealLimits:
-    """wait_s: how long somebody to hold a stage is waited for. poll_s: how often what nobody reports is looked at.
+    """wait_s: how long somebody to hold a stage, or a line that is down, is waited for.
 
-    rewire_waits_s: before each try to wire a ring whose stages are all there.
+    poll_s: how often what nobody reports is looked at.
     """
 
     wait_s: float = 8.0
     poll_s: float = 0.5
-    rewire_waits_s: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 2.0)  # a line that is down for a moment is back by then
 
 
 class RewirePace:

@@ -46,6 +46,11 @@ def say_lost(stage: StageRecord, fellow_name: str, is_connected: bool) -> str:
     return gone if is_connected else f"{fellow_name} with stage {stage.stage_index} is away"
 
 
+def say_cut_off(stage: StageRecord, fellow_name: str) -> str:
+    """What became of a stage that lives and that its ring does not reach."""
+    return f"stage {stage.stage_index} on {fellow_name} is cut off from its ring"
+
+
 def say_away(fellow_names: Sequence[str]) -> str:
     """Whom a ring waits for."""
     plural = "s" if len(fellow_names) > 1 else ""
