@@ -193,7 +193,7 @@ async def print_ring_bytes(folder: Path, prompt: list[int]) -> None:
         for codec in ("", *CODECS):
             codecs = {start: codec for start in starts if codec}
             with tempfile.TemporaryDirectory() as scratch:
-                async with StageRing(folder, Path(scratch), stages, codecs=codecs) as ring:
+                async with StageRing(folder, Path(scratch), stages, is_forked=False, codecs=codecs) as ring:
                     await ring.wire(stage_pb2.ROUTE_DIRECT)
                     events = [event async for event in ring.generate(greedy(prompt, 32))]
             timing = events[-1].done.timing

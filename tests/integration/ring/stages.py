@@ -21,6 +21,7 @@ from swarm_rpc.limits import FRAME_BYTES_MAX
 from swarm_rpc.server import listen, make_server
 from swarm_stage.model.holding import AdapterSource
 
+from tests.integration.ring.nursery import Stage, start_stage
 from tests.models import split_tensors
 
 START_S = 60.0
@@ -36,7 +37,7 @@ _USES = {
 class RunningStage:
     """One stage process and how to talk to it."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Stage
     stub: stage_pb2_grpc.StageStub
     socket: Path
     loaded: rpc.Loaded = field(default_factory=rpc.Loaded)
@@ -46,9 +47,10 @@ class StageRing:
     """N stage processes, loaded. `async with` ends them by id.
 
     relay_address: of a relay that runs already; else one runs in this process. program: a module that serves a stage,
-    with its options. codecs: first layer behind a boundary -> how it is coded, on the link where the model is cut there
-    and in place elsewhere. adapters: beside every stage's weights; lora: how each stage computes them. spec: fields of
-    StageSpec other than the usual ones. chunk holds from the next load on.
+    with its options. is_forked: by this process's nursery, without the 4 s of imports; else as a fellow does.
+    codecs: first layer behind a boundary -> how it is coded, on the link where the model is cut there and in place
+    elsewhere. adapters: beside every stage's weights; lora: how each stage computes them. spec: fields of StageSpec
+    other than the usual ones. chunk holds from the next load on.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class StageRing:
         *,
         relay_address: str = "",
         program: Sequence[str] = ("swarm_stage", "serve"),
+        is_forked: bool = True,
         codecs: Mapping[int, str] = {},
         adapters: Sequence[AdapterSource] = (),
         lora: Sequence[str] = (),
@@ -71,6 +74,7 @@ class StageRing:
         self.epoch = 0
         self.chunk = chunk
         self._program = program
+        self._is_forked = is_forked
         self._codecs = codecs
         self._adapters = adapters
         self._lora = lora or [""] * stages
@@ -174,11 +178,14 @@ class StageRing:
     async def _start(self, index: int) -> RunningStage:
         self._started += 1
         socket = self._scratch / f"{index}-{self._started}.sock"
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *self._program, "--socket", str(socket)),
-            stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "SWARM_LOG_LEVEL": "WARNING"},
-        )
+        program = (*self._program, "--socket", str(socket))
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "SWARM_LOG_LEVEL": "WARNING"}
+        process: asyncio.subprocess.Process | Stage
+        if self._is_forked:
+            process = start_stage(program, environ)
+        else:
+            command = (sys.executable, "-m", *program)
+            process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=environ)
         channel = dial(f"unix:{socket}")
         self._stack.push_async_callback(channel.close)
         async with asyncio.timeout(START_S):

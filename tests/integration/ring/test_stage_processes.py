@@ -197,7 +197,7 @@ async def test_a_stranger_who_dials_a_stage_is_refused(llama, rings, change, rea
 
 
 async def test_a_stage_ends_when_the_pipe_from_its_fellow_closes(llama, tmp_path):
-    async with StageRing(llama, tmp_path, 1) as ring:
+    async with StageRing(llama, tmp_path, 1, is_forked=False) as ring:
         ring.stages[0].process.stdin.close()
         async with asyncio.timeout(10):
             code = await ring.stages[0].process.wait()
