@@ -35,6 +35,39 @@ async def test_a_stage_whose_fellow_does_not_reach_the_relay_goes_to_one_that_do
         assert said.count("kitchen does not reach attic by relay: connection refused") == 1
 
 
+async def test_a_line_that_is_mended_while_its_stage_is_loaded_elsewhere_costs_no_move(tmp_path):
+    async with running_leader(tmp_path) as rig, joined(rig.address, *trio()) as (attic, kitchen, shed):
+        before = await rig.load_ready(num_stages=2, transport=TUNNEL)
+        shed.may_load.clear()
+
+        kitchen.reaches_relay = False
+        attic.report(BROKEN, "the relay closed the lane", peer_stage=1)
+        await until(lambda: shed.kinds() == ["load"], "it is loaded elsewhere")
+        kitchen.reaches_relay = True
+        after = await rig.until_state("READY")
+        shed.may_load.set()
+
+        assert (after.placement_id, names(after)) == (before.placement_id, ["attic", "kitchen"])
+        assert (await closed(rig)).outcome == "recovered"
+        await until(lambda: "unload" in shed.kinds() and shed.held == {}, "it ends what is not needed")
+        assert rig.leader.board.get("tiny").arriving == {}
+
+
+async def test_a_fellow_that_dies_while_it_loads_what_is_cut_off_gives_way_to_the_next(tmp_path):
+    more = ScriptedFellow("yard", 10**9)
+    async with running_leader(tmp_path) as rig, joined(rig.address, *trio(), more) as (attic, kitchen, shed, yard):
+        await rig.load_ready(num_stages=2, transport=TUNNEL)
+        shed.may_load.clear()
+
+        kitchen.reaches_relay = False
+        attic.report(BROKEN, "the relay closed the lane", peer_stage=1)
+        await until(lambda: shed.kinds() == ["load"], "it is loaded elsewhere")
+        await shed.leave()
+        await until(lambda: bool(yard.held), "the next one loads it")
+
+        assert names(await rig.until_state("READY")) == ["attic", "yard"]
+
+
 async def test_a_relay_that_nobody_reaches_is_waited_for_and_people_are_told_so(tmp_path):
     pair = trio()[:2]
     async with running_leader(tmp_path, heal_wait_s=8.0) as rig, joined(rig.address, *pair) as (attic, kitchen):

@@ -81,7 +81,6 @@ class HandingOver:
         moved = {index: handed.stage}
         await self._board.save(placement, lambda record: rules.move(record, moved, case.why.message), words)
         placement.arriving.pop(index, None)  # not before: until it owns the stage it would be told to end it
-        handed.live.loaded_epoch = placement.record.epoch - 1  # when its LOAD was sent
         placement.stages[index] = handed.live
         case.fresh.add(index)
         case.has_moved = True

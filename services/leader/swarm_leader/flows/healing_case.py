@@ -7,14 +7,23 @@ from dataclasses import dataclass, field, replace
 from swarm_core.errors import SwarmError
 
 from swarm_leader.domain import ledger as rules
+from swarm_leader.domain.healing.choose import Choice
 from swarm_leader.domain.healing.rewiring import Tries
 from swarm_leader.domain.healing.words import say_fault, shorten
 from swarm_leader.domain.incidents import IncidentKind, IncidentRecord
 from swarm_leader.domain.records import PlacementState, StageRecord
-from swarm_leader.flows.board import Board, Placement
+from swarm_leader.flows.board import Board, Placement, StageLive
 
 # What is heard first is often only the echo of what is heard next.
 _ECHOES = (IncidentKind.RESTART, IncidentKind.LINK, IncidentKind.STALL, IncidentKind.WAY)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A stage on its way to another fellow, which does not own it yet."""
+
+    choice: Choice
+    loading: "asyncio.Task[tuple[StageLive, StageRecord]]"
 
 
 @dataclass
@@ -28,8 +37,8 @@ class Case:
     stages of patient_for is waited for. tried_with: fellows that were connected when nothing could be done.
     is_line_down: lines between its fellows, or to the relay, were why; then it is tried again at again_at_s, wait_s
     after it was given up. is_resumed: it began with a start of the leader. lost: what became of each stage that was
-    lost, in a few words. cut_off: those that live and that the ring does not reach. away: those that were lost with
-    their machines and are nobody's yet.
+    lost, in a few words. cut_off: those that live and that the ring does not reach. arrivals: those that are loaded
+    elsewhere meanwhile. away: those that were lost with their machines and are nobody's yet.
     """
 
     placement: Placement
@@ -54,6 +63,7 @@ class Case:
     again_at_s: float | None = None
     is_resumed: bool = False
     lost: dict[int, str] = field(default_factory=dict)
+    arrivals: dict[int, Arrival] = field(default_factory=dict)
     cut_off: set[int] = field(default_factory=set)
     away: dict[int, StageRecord] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)

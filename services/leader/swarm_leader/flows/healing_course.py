@@ -1,9 +1,12 @@
 """What is done about one fault, step by step, until the ring serves or nothing helps: each look decides the next."""
 
+import asyncio
+
 from swarm_leader.domain.healing.judge import judge
 from swarm_leader.domain.healing.pace import CRASHES_MAX, CRASHES_S, CrashCount, HealLimits
 from swarm_leader.domain.healing.words import say_away
 from swarm_leader.domain.incidents import IncidentKind, Outcome
+from swarm_leader.flows.arrivals import Arrivals
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.examining import Examining
 from swarm_leader.flows.giving_up import GivingUp
@@ -22,6 +25,7 @@ class HealingCourse:
         board: Board,
         examining: Examining,
         lost_stages: LostStages,
+        arrivals: Arrivals,
         ring_up: RingUp,
         loading_anew: LoadingAnew,
         giving_up: GivingUp,
@@ -31,6 +35,7 @@ class HealingCourse:
         self._board = board
         self._examining = examining
         self._lost_stages = lost_stages
+        self._arrivals = arrivals
         self._ring_up = ring_up
         self._loading_anew = loading_anew
         self._giving_up = giving_up
@@ -46,13 +51,29 @@ class HealingCourse:
         if case.kind is not IncidentKind.RESTART:
             await self._incidents.open(case)
             await show(self._board, case, case.fault)
+        try:
+            anew = await self._bring_back(case)
+            if anew is None:
+                return Outcome.MOVED if case.has_moved else Outcome.RECOVERED
+            if ends := self._arrivals.call_off(case):
+                await asyncio.wait(ends)
+            return await self._load_anew(case, anew)
+        finally:
+            self._arrivals.call_off(case)
+
+    async def _bring_back(self, case: Case) -> Anew | None:
+        """Until the ring serves, which is None, or it cannot be brought back as it is."""
         while True:
             case.changed.clear()
+            await self._arrivals.settle(case)
             examined = await self._examining.examine(case.placement, case.complaints)
             verdict = judge(examined.facts)
-            anew: Anew | None = None
-            if verdict.lost:
+            if verdict.lost and case.arrivals:
+                await self._arrivals.wait(case, self._limits.poll_s)  # one fellow is not asked for two stages at once
+            elif verdict.lost:
                 anew = await self._lost_stages.bring(case, verdict, examined)
+                if anew is not None:
+                    return anew
             elif verdict.waits_for:
                 names = [examined.facts[index].fellow_name for index in verdict.waits_for]
                 await show(self._board, case, say_away(names))
@@ -60,10 +81,9 @@ class HealingCourse:
             else:
                 came_up = await self._ring_up.bring_up(case)
                 if came_up is True:
-                    return Outcome.MOVED if case.has_moved else Outcome.RECOVERED
-                anew = came_up or None
-            if anew is not None:
-                return await self._load_anew(case, anew)
+                    return None
+                if came_up:
+                    return came_up
 
     async def load_again(self, case: Case) -> Outcome | None:
         """What was being loaded is loaded by a fresh plan, on what is left. Raises StaleEpoch."""

@@ -7,6 +7,7 @@ from swarm_core.clock import Clock
 from swarm_leader.config import LeaderConfig
 from swarm_leader.domain.healing.pace import HealLimits
 from swarm_leader.domain.ports import IncidentStore
+from swarm_leader.flows.arrivals import Arrivals
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.ending import Ending
 from swarm_leader.flows.examining import Examining
@@ -48,18 +49,22 @@ def make_healing(
     limits, incidents = HealLimits(config.heal_wait_s), Incidents(store, clock)
     giving_up = GivingUp(board, registry, ending, incidents, clock)
     lost_stages = LostStages(board, registry, parts.replacing, ending, tasks, incidents, clock, limits)
-    ring_up = RingUp(board, registry, parts.stages, parts.wiring, loading, lost_stages, incidents, clock, limits)
+    handing_over = HandingOver(board, registry, parts.replacing, ending, incidents, tasks)
+    arrivals = Arrivals(registry, parts.replacing, handing_over, ending, incidents, tasks)
+    ring_up = RingUp(
+        board, registry, parts.stages, parts.wiring, loading, lost_stages, arrivals, incidents, clock, limits
+    )
     course = HealingCourse(
         board,
         Examining(registry, parts.signals),
         lost_stages,
+        arrivals,
         ring_up,
         LoadingAnew(board, registry, loading, ending, incidents),
         giving_up,
         incidents,
         limits,
     )
-    handing_over = HandingOver(board, registry, parts.replacing, ending, incidents, tasks)
     healing = Healing(board, course, handing_over, giving_up, incidents, tasks, clock)
     loading.when_lost = healing.take_lost_load
     return healing

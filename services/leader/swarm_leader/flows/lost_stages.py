@@ -1,7 +1,7 @@
 """Brings stages that are lost to whoever can hold them, and gives up those that cannot stay where they are."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, StaleEpoch, SwarmError
@@ -10,7 +10,7 @@ from swarm_leader.domain import ledger as rules
 from swarm_leader.domain.healing.choose import Choice, Way
 from swarm_leader.domain.healing.judge import Verdict
 from swarm_leader.domain.healing.pace import HealLimits
-from swarm_leader.domain.healing.words import say_bringing, say_cut_off, say_lost, say_moving
+from swarm_leader.domain.healing.words import say_bringing, say_lost, say_moving
 from swarm_leader.domain.records import StageRecord
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.ending import Ending
@@ -72,30 +72,21 @@ class LostStages:
             return None
         return Anew(words)
 
-    def find_movable(self, case: Case, stages: Sequence[int]) -> list[int]:
-        """Which of these stages somebody outside of the ring can hold."""
+    def refuse(self, case: Case, stage_index: int) -> None:
+        """A stage cannot stay on its fellow: it counts as lost, and goes elsewhere."""
         record = case.placement.record
-        holders = {stage.fellow_id for stage in record.stages}
-        chosen = self._replacing.choose(case.placement, stages, case.refused | _pairs(stages, holders))
-        return sorted(chosen.choices)
-
-    def refuse(self, case: Case, stages: Sequence[int]) -> None:
-        """These stages cannot stay on their fellows, nor go to each other's: they count as lost, and go elsewhere."""
-        record = case.placement.record
-        fellow_ids = {record.stages[index].fellow_id for index in stages}
-        case.refused |= _pairs(stages, fellow_ids)
-        for fellow_id in fellow_ids:
-            fellow = self._registry.get(fellow_id)
-            if fellow is not None:
-                fellow.drop_stage(record.placement_id)
-            self._tasks.start(self._ending.unload_stage(fellow_id, record.placement_id), "unload what goes elsewhere")
+        fellow_id = record.stages[stage_index].fellow_id
+        case.refused.add((stage_index, fellow_id))
+        fellow = self._registry.get(fellow_id)
+        if fellow is not None:
+            fellow.drop_stage(record.placement_id)
+        self._tasks.start(self._ending.unload_stage(fellow_id, record.placement_id), "unload what goes elsewhere")
 
     async def _take_loss(self, case: Case, stage: StageRecord) -> None:
         """A stage is lost that was loaded; a machine that is away is named, whatever was heard of it first."""
         name = self._registry.name_of(stage.fellow_id)
         is_connected = self._registry.is_connected(stage.fellow_id)
-        is_cut_off = is_connected and stage.stage_index in case.cut_off
-        case.lost[stage.stage_index] = say_cut_off(stage, name) if is_cut_off else say_lost(stage, name, is_connected)
+        case.lost[stage.stage_index] = say_lost(stage, name, is_connected)
         case.away.pop(stage.stage_index, None)
         if not is_connected:
             case.away[stage.stage_index] = stage
@@ -110,7 +101,6 @@ class LostStages:
         case.fresh |= set(choices)
         for index, choice in sorted(choices.items()):
             case.away.pop(index, None)
-            case.cut_off.discard(index)
             await self._incidents.note_replacement(case, index, choice.fellow_name, words)
         await asyncio.gather(*(self._load(case, choice) for choice in choices.values()))
 
@@ -140,7 +130,3 @@ class LostStages:
         if fellow is None or self._registry.is_connected(fellow_id) or fellow.heartbeat_at_s is None:
             return case.opened_at_s
         return min(case.opened_at_s, fellow.heartbeat_at_s)
-
-
-def _pairs(stages: Sequence[int], fellow_ids: Collection[str]) -> set[tuple[int, str]]:
-    return {(index, fellow_id) for index in stages for fellow_id in fellow_ids}

@@ -7,16 +7,17 @@ from swarm_core.clock import Clock
 from swarm_core.errors import FellowLost, NotEnoughMemory, StaleEpoch, SwarmError
 
 from swarm_leader.domain.healing.pace import HealLimits, RewirePace
-from swarm_leader.domain.healing.rewiring import Down, Tries, decide
+from swarm_leader.domain.healing.rewiring import AGAIN_S, Down, Tries, decide
 from swarm_leader.domain.incidents import IncidentKind
 from swarm_leader.domain.records import Route
+from swarm_leader.flows.arrivals import Arrivals
 from swarm_leader.flows.board import Board
 from swarm_leader.flows.examining import are_connected, holders_of
 from swarm_leader.flows.healing_case import Case, show
 from swarm_leader.flows.incidents import Incidents
 from swarm_leader.flows.load import Loading
 from swarm_leader.flows.loading_anew import Anew
-from swarm_leader.flows.lost_stages import LostStages
+from swarm_leader.flows.lost_stages import MOVES_MAX, LostStages
 from swarm_leader.flows.registry import Fellow, Registry
 from swarm_leader.flows.stage_load import StageLoading
 from swarm_leader.flows.wire import Keeping, RingDown, Wiring
@@ -36,6 +37,7 @@ class RingUp:
         wiring: Wiring,
         loading: Loading,
         lost_stages: LostStages,
+        arrivals: Arrivals,
         incidents: Incidents,
         clock: Clock,
         limits: HealLimits,
@@ -46,6 +48,7 @@ class RingUp:
         self._wiring = wiring
         self._loading = loading
         self._lost_stages = lost_stages
+        self._arrivals = arrivals
         self._incidents = incidents
         self._clock = clock
         self._limits = limits
@@ -121,12 +124,11 @@ class RingUp:
         record, now_s, wait_s = case.placement.record, self._clock.monotonic_s(), self._limits.wait_s
         case.tries = case.tries.fail(ring_down.down, holders_of(record))
         cut_off = case.tries.cut_off(now_s, wait_s)
-        movable = self._lost_stages.find_movable(case, cut_off) if cut_off else []
-        step = decide(case.tries, movable, now_s, wait_s)
+        choices = self._arrivals.choose(case, cut_off) if case.moves < MOVES_MAX else {}
+        step = decide(case.tries, {*case.arrivals, *choices}, now_s, wait_s)
         if step.moves:
-            case.cut_off |= set(step.moves)
-            case.tries = case.tries.moved()
-            self._lost_stages.refuse(case, step.moves)
+            await self._arrivals.begin(case, choices)
+            await self._arrivals.wait(case, AGAIN_S)
             return None
         if step.again_in_s is not None:
             if ring_down.down.is_relay_away:
@@ -146,7 +148,7 @@ class RingUp:
         for index in sorted(case.fresh):
             measured = stages[index].kv_tokens_measured
             if measured is not None and measured < needed:
-                self._lost_stages.refuse(case, [index])
+                self._lost_stages.refuse(case, index)
         log.warning("no room beside a stage", model=case.model_id, why=failure.message)
 
     def _fellows(self, case: Case) -> list[Fellow]:

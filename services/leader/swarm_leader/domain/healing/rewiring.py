@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from swarm_leader.domain.records import Route
 
 AGAIN_S = 0.5
-MOVE_AFTER_S = 3.0  # a line that is down for two seconds costs no move
-CUT_OFF_MIN = 2  # times that the same stage was named, by its neighbours or by a try
+MOVE_AFTER_S = 2.5  # a line that is down for two seconds costs no move
 WAITS_S = (0.5, 1.0, 2.0, 2.0)  # between tries that name nobody
 TRIES_MIN = 3  # however long each of them takes
 
@@ -98,14 +97,17 @@ class Tries:
             known = [(index, self.suspicions[index]) for index in group]
             index, likeliest = max(known, key=lambda one: one[1].count)  # the first of those named most often
             is_long = now_s - likeliest.since_s >= min(MOVE_AFTER_S, wait_s / 2)
-            if likeliest.count >= CUT_OFF_MIN and is_long:
+            if is_long:
                 found.add(index)
         return tuple(sorted(found))
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is next. moves: stages that go elsewhere; again_in_s: until it is tried again; neither: it is no use."""
+    """What is next; nothing: it is no use.
+
+    moves: stages that are loaded elsewhere while it is tried again. again_in_s: until it is tried again.
+    """
 
     moves: tuple[int, ...] = ()
     again_in_s: float | None = None
