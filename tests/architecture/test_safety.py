@@ -1,4 +1,4 @@
-"""What code may never do: unpickle, evaluate text, trust a checkpoint's code, read the environment behind our back."""
+"""What code may never do: unpickle, evaluate text, trust a checkpoint, read the environment, swallow a cancellation."""
 
 import ast
 
@@ -57,6 +57,18 @@ def test_no_subprocess_goes_through_a_shell():
             dotted(node.func) in {"os.system", "os.popen", "asyncio.create_subprocess_shell"}
             or any(keyword.arg == "shell" and not is_false(keyword.value) for keyword in node.keywords)
         )
+    ]
+
+    assert wrong == []
+
+
+def test_no_wait_swallows_a_cancellation():
+    """asyncio.wait_for of Python 3.11 returns the result of what ends as its own task is cancelled: use timeout."""
+    wrong = [
+        f"{module.shown}:{node.lineno}"
+        for module in product_modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and dotted(node) == "asyncio.wait_for"
     ]
 
     assert wrong == []

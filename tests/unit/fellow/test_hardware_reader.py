@@ -1,5 +1,6 @@
 """What is free, when a control group limits it and when a driver hangs or fails."""
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -49,6 +50,30 @@ async def test_a_driver_that_hangs_is_asked_once_and_its_figures_are_unknown_mea
     assert machine.devices[0].memory_total_bytes == CARD.memory_total_bytes and machine.memory_total_bytes > 0
     assert chosen == "cuda:0"
     assert await HardwareReader(hardware).devices(0) == (CARD,)
+
+
+class WatchedReader(HardwareReader):
+    """Shows the reading it waits for."""
+
+    begun: "asyncio.Future[tuple[DeviceReading, ...]]"
+
+    def _begin(self, held_bytes: int) -> "asyncio.Future[tuple[DeviceReading, ...]]":
+        self.begun = super()._begin(held_bytes)
+        return self.begun
+
+
+async def test_who_is_cancelled_as_the_reading_comes_is_cancelled():
+    """asyncio.wait_for returns the reading then, and a fellow that was told to stop served on for ever."""
+    hardware = ScriptedHardware()
+    reader = WatchedReader(hardware)
+    hardware.driver_answers.clear()
+    waiting = asyncio.create_task(reader.devices(0))
+    await asyncio.sleep(0)
+    reader.begun.add_done_callback(lambda _: waiting.cancel())
+    hardware.driver_answers.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 @pytest.mark.parametrize("failure", [BadRequest("SWARM_STAGE_DEVICE=cuda:0 is not here"), OSError("no such driver")])

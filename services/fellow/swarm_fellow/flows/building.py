@@ -20,6 +20,7 @@ from swarm_fellow.host.weights.fetch import FetchedModel, FetchedSlice, ModelRef
 from swarm_fellow.rpc.convert import describe_stage
 
 log = structlog.get_logger()
+EXIT_WAIT_S = 2.0  # for a process that broke off its load to end
 
 # Told (step, done, total); bytes for "fetch" and "weights", processes for "start".
 LoadProgress = Callable[[str, int, int], None]
@@ -180,7 +181,8 @@ class StageBuilder:
         if not isinstance(error, SwarmError) or error.why is not Reason.UNAVAILABLE or stage.process is None:
             return error
         try:
-            how = await asyncio.wait_for(stage.process.wait(), 2.0)
+            async with asyncio.timeout(EXIT_WAIT_S):
+                how = await stage.process.wait()
         except TimeoutError:
             how = f"stopped answering: {error.message}"
         return StageFailed(

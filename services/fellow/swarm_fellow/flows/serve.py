@@ -322,7 +322,8 @@ async def _explain(stage: HeldStage, error: Exception) -> SwarmError:
     if stage.process is None or (error.why not in DEAD_REASONS and not stage.process.has_ended):
         return error
     with contextlib.suppress(TimeoutError):
-        how = await asyncio.wait_for(stage.process.wait(), EXIT_WAIT_S)
+        async with asyncio.timeout(EXIT_WAIT_S):
+            how = await stage.process.wait()
         if stage.state is StageState.ENDING and not stage.has_crashed:
             return ModelNotReady(f"{describe_stage(stage.spec)} {stage.end_reason} during the reply")
         return StageFailed(f"the process of {describe_stage(stage.spec)} {how}", stage=stage.spec.stage_index)

@@ -49,7 +49,8 @@ class HardwareReader:
         if self._reading is None or self._reading.done():
             self._reading = self._begin(held_bytes)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._reading), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(self._reading)
         except TimeoutError:
             log.warning("the hardware did not answer; its figures are unknown", within_s=self._timeout_s)
         except Exception as error:

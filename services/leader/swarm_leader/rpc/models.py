@@ -1,7 +1,7 @@
 """The Models service: the catalog as clients see it, and imports with their progress."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 import grpc
@@ -75,7 +75,7 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
             base_model_id=request.base_model_id.strip(),
             by_reference=request.by_reference,
         )
-        running = asyncio.create_task(asyncio.wait_for(bringing, IMPORT_S))
+        running = asyncio.create_task(_in_time(bringing))
         running.add_done_callback(lambda _: progress.wake())
         try:
             while not running.done() or progress.is_waiting:
@@ -93,6 +93,11 @@ class ModelsServicer(models_pb2_grpc.ModelsServicer):
 
     def _model(self, manifest: Manifest) -> models_pb2.Model:
         return model_to_proto(manifest, self._catalog.manifests(), self._state_of(manifest.model_id))
+
+
+async def _in_time(bringing: Awaitable[Manifest]) -> Manifest:
+    async with asyncio.timeout(IMPORT_S):
+        return await bringing
 
 
 def _broken(model_id: str, reason: str) -> models_pb2.Model:
