@@ -114,15 +114,6 @@ async def settled(live) -> list | None:
     return second if same and not any(stage.sessions or stage.kv_tokens_used for stage in second) else None
 
 
-def test_a_fellow_killed_with_9_takes_its_stage_along(models_root, tmp_path):
-    options = ("--fellows", 1, "--stages", 1, "--model", MODEL, "--model-dir", models_root)
-    with swarm_up(tmp_path, *options) as swarm:
-        stage = swarm.processes["stage-0@fellow-1"]
-        os.kill(swarm.processes["fellow-1"], signal.SIGKILL)
-
-        assert wait_for(lambda: not is_alive(stage), timeout_s=10, what="the end of the stage")
-
-
 def test_impossible_loads_are_refused_with_numbers_and_names_before_anything_loads(serving):
     serving.cli("model-unload", MODEL)
     too_few = serving.cli("model-load", MODEL, "--num-stages", 3)
@@ -157,19 +148,10 @@ def test_a_corrupt_servable_is_listed_with_its_reason(models_root, tmp_path):
     assert refused.returncode == 1 and listed[0]["broken"][:20] in refused.stderr
 
 
-def test_nothing_is_left_when_a_swarm_ends(models_root, tmp_path):
-    options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)
-    with swarm_up(tmp_path, *options) as swarm:
-        pids = dict(swarm.processes)
-
-    assert [name for name, pid in pids.items() if is_alive(pid)] == []
-
-
 def test_an_idle_model_gives_its_memory_back_and_the_next_request_loads_it_again(models_root, tmp_path):
     options = ("--fellows", 1, "--stages", 1, "--model", MODEL, "--model-dir", models_root)
     # Long enough for a busy machine to see the loaded model wired and ready before its stage counts as idle.
-    env = {"SWARM_MODEL_IDLE_UNLOAD_S": "5", "SWARM_HEARTBEAT_S": "0.5"}
-    with swarm_up(tmp_path, *options, env=env) as swarm:
+    with swarm_up(tmp_path, *options, env={**QUICK, "SWARM_MODEL_IDLE_UNLOAD_S": "5"}) as swarm:
         stage = swarm.processes["stage-0@fellow-1"]
         wait_for(lambda: not is_alive(stage), what="the end of the idle stage")
         state = wait_for(lambda: state_of(swarm) == "PLACEMENT_STATE_IDLE", what="the idle state")
@@ -178,3 +160,11 @@ def test_an_idle_model_gives_its_memory_back_and_the_next_request_loads_it_again
 
     assert state
     assert "Paris" in text
+
+
+def test_nothing_is_left_when_a_swarm_ends(serving):
+    """The last of these tests: it ends their swarm."""
+    pids = serving.processes | stage_pids(serving)
+    serving.process.stop(signal.SIGINT)
+
+    assert [name for name, pid in pids.items() if is_alive(pid)] == []

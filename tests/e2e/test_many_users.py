@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from tests.e2e.conftest import MODEL
+from tests.e2e.conftest import MODEL, QUICK
 from tests.e2e.swarm import Swarm, swarm_up, wait_for
 from tests.e2e.test_chat import get
 
@@ -122,7 +122,7 @@ def is_at_rest(stages: list[dict]) -> bool:
 @pytest.fixture(scope="module")
 def swarm(models_root, tmp_path_factory):
     options = ("--fellows", 2, "--stages", 2, "--model", MODEL, "--model-dir", models_root)
-    env = {"SWARM_HEARTBEAT_S": "0.5", "SWARM_SERVE_PREFILL_CHUNK": "50"}
+    env = {**QUICK, "SWARM_SERVE_PREFILL_CHUNK": "50"}
     with swarm_up(tmp_path_factory.mktemp("many"), *options, env=env) as swarm:
         yield swarm
 

@@ -16,8 +16,8 @@ BUSY = 4  # what a machine with other work on it may be slower than the bars of 
 
 @pytest.fixture(scope="module")
 def driver(models_root, tmp_path_factory) -> Iterator[Driver]:
-    """Three stages and a standby. Without spare processes: each costs as much as a stage, and here they save little."""
-    prompts, folder = PROMPTS[:4] * 2, tmp_path_factory.mktemp("chaos")
+    """Three stages, a standby, four streams. No spare processes: each costs a stage, and saves little here."""
+    prompts, folder = PROMPTS[:4], tmp_path_factory.mktemp("chaos")
     with Background() as background, up_fleet(folder, models_root, 4, 3, SWARM_STAGE_SPARE="off") as fleet:
         alone = hear_alone(fleet, background, prompts, TOKENS)
         yield Driver(fleet, background, prompts, TOKENS, stages=3, fellows=4, transport="p2p", alone=alone)
