@@ -25,6 +25,7 @@ from swarm_cli.inference import (
     generation_of,
     show_timing,
 )
+from swarm_cli.interrupts import ended_by_ctrl_c
 from swarm_cli.leader import Leader
 from swarm_cli.reply_view import Aside
 from swarm_cli.terminal import err, write_text
@@ -95,7 +96,7 @@ def answer_once(
 
     try:
         try:
-            runner.run(follow_reply(leader, model_id, conversation, show, reply, aside.show))
+            runner.run(ended_by_ctrl_c(follow_reply(leader, model_id, conversation, show, reply, aside.show)))
         finally:
             aside.end()
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from swarm_cli.config import CliConfig
+from swarm_cli.interrupts import ended_by_ctrl_c
 from swarm_cli.leader import Leader
 
 T = TypeVar("T")
@@ -44,4 +45,4 @@ class CommandContext:
             async with Leader(config) as leader:
                 return await work(leader)
 
-        return asyncio.run(connected())
+        return asyncio.run(ended_by_ctrl_c(connected()))
