@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from tests.e2e.chaos.fleet import Fleet, MadeFleet, stage_processes
+from tests.e2e.swarm import START_S, wait_for
 
 LEASE_S = 9.0  # as a leader gives it when nothing else is set
 DISK_ROOM_BYTES = 0  # what a file may still grow by on a disk that is full
@@ -32,9 +33,15 @@ def _now(**more: object) -> Struck:
     return Struck(time.monotonic(), time.time(), **more)  # type: ignore[arg-type]
 
 
+def _stage(fleet: Fleet, fellow: str) -> psutil.Process:
+    """The process of its stage, which a load starts once it has fetched."""
+    pid = fleet.pid(fellow)
+    return wait_for(lambda: stage_processes(pid), START_S, f"a stage's process on {fellow}", every_s=0.02)[0]
+
+
 def kill_stage(fleet: Fleet, fellow: str) -> Struck:
     """SIGKILL to the process that holds the stage; its fellow lives."""
-    stage = stage_processes(fleet.pid(fellow))[0]
+    stage = _stage(fleet, fellow)
     stage.kill()
     return _now(died=[stage])
 
@@ -49,7 +56,7 @@ def kill_machine(fleet: Fleet, fellow: str) -> Struck:
 
 def stop_stage(fleet: Fleet, fellow: str) -> Struck:
     """SIGSTOP to the process that holds the stage: every connection stays open and nothing moves."""
-    stage = stage_processes(fleet.pid(fellow))[0]
+    stage = _stage(fleet, fellow)
     stage.suspend()
     return _now(died=[stage])
 
