@@ -5,7 +5,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# Tests run in two processes on two cores, many of them before processes of their own: a second thread for matrices
+# Tests run in three processes on two cores, many of them before processes of their own: a second thread for matrices
 # this small only waits for its turn. Before torch is imported, here and in what the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -9,9 +9,7 @@ from swarm_fellow.flows.stages import HeldStage
 from swarm_fellow.rpc.convert import describe_stage
 
 LOOK_S = 1.0
-STILL_S = (
-    5.0  # with the 2 s in which it is asked then, a frozen load fails within the 10 s in which a ring's stage would
-)
+STILL_S = 5.0  # then it has 2 s to answer: a frozen load fails within 10 s, as a frozen stage of a ring does
 
 
 async def watch_load(stage: HeldStage) -> None:
