@@ -163,7 +163,7 @@ async def test_a_stage_that_freezes_in_its_load_fails_the_load_long_before_its_t
         await eventually(lambda: stage_pids() == [], "its process was killed")
 
     assert result.failure.reason == reason_pb2.REASON_STAGE_FAILED
-    assert "used no processor time for 5 s" in result.failure.message
+    assert "stopped answering" in result.failure.message  # by its watch, or by a ping of its socket a moment before
 
 
 async def test_a_stage_that_cannot_start_says_why(tmp_path: Path):
